@@ -6,6 +6,7 @@ import numpy as np
 
 import dpkern as dpk
 from dpkern.data.parted import held_by
+from dpkern.federated.links import public_reason
 from dpkern.federated.local import QueueStar
 from dpkern.federated.party import CoordinatorParty, SiloParty
 
@@ -62,7 +63,7 @@ class Study:
         here = held_by(party, self.data, self.data.sizes)
         # Its own stream draws nothing that anybody sees.
         result = dpk.solve(name, here, **{"rng": self.seed + 1, **arguments})
-        self.star.close(party.told)
+        self.star.finish(party.told, self.star.silos, 10.0)
         return result
 
     def run(self, name, **arguments):
@@ -79,7 +80,7 @@ class Study:
             self.results[m] = self.coordinate(name, arguments)
         except Exception as error:
             self.failures[m] = error
-            self.star.close(b"")
+            self.star.close(public_reason(error))
         for silo in silos:
             silo.join()
         return self.results

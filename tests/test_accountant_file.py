@@ -185,7 +185,7 @@ def test_an_append_that_was_cut_off_counts_as_never_made(accountant, path, share
     second = path.read_bytes()[len(whole) :]
     path.write_bytes(whole + second[: 1 + int(share * (len(second) - 2))])
     assert charged(path) == ["first"]
-    assert accountant.charge("third", mu=0.1) == 2
+    assert Accountant(path).charge("third", mu=0.1) == 2
     assert charged(path) == ["first", "third"]
     assert path.read_bytes().startswith(whole)
 
@@ -218,7 +218,7 @@ def test_a_cut_off_settlement_leaves_the_bound(accountant, path):
     path.write_bytes(path.read_bytes()[:-20])
     (entry,) = Accountant(path).entries
     assert not entry.ended
-    assert accountant.spent >= dpk.privacy.gdp_epsilon(0.01, DELTA)
+    assert Accountant(path).spent >= dpk.privacy.gdp_epsilon(0.01, DELTA)
 
 
 def test_a_cut_off_first_line_is_written_again(path):
@@ -325,6 +325,62 @@ def test_an_older_copy_is_no_new_budget(accountant, path):
         _ = accountant.spent
     assert path.read_bytes() == before
     assert other.spent == 0.0  # which has read no charge
+
+
+def test_an_open_accountant_misses_its_own_charge(accountant, path):
+    for what, charge in (("first", lambda: accountant), ("second", lambda: accountant.part("a"))):
+        before = path.read_bytes()
+        charge().charge(what, mu=0.1)
+        after = path.read_bytes()
+        path.write_bytes(before)
+        for act in (lambda: accountant.charge("more", mu=0.1), lambda: accountant.spent):
+            with pytest.raises(ValueError, match="every charge that was read from it before"):
+                act()
+        path.write_bytes(after)
+    assert charged(path) == ["first", "second"]
+
+
+def test_an_open_accountant_misses_its_own_certificate(accountant, path):
+    accountant.charge("first", mu=0.1)
+    before = path.read_bytes()
+    small_fit(accountant)
+    path.write_bytes(before + path.read_bytes()[len(before) :].split(b"\n")[0] + b"\n")
+    with pytest.raises(ValueError, match="every charge that was read from it before"):
+        accountant.charge("more", mu=0.1)
+
+
+def test_a_ledger_is_its_owners_and_is_only_appended_to(path, monkeypatch):
+    flags, real = [], os.open
+
+    def opened(name, mode, *rest, **more):
+        flags.append(mode)
+        return real(name, mode, *rest, **more)
+
+    def refused(descriptor, size):
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", opened)
+        patch.setattr(os, "ftruncate", refused)
+        accountant = Accountant(path, epsilon=3.0, delta=DELTA)
+        small_fit(accountant)
+        accountant.charge("second", mu=0.1)
+        assert all(mode & os.O_APPEND for mode in flags if mode & os.O_RDWR)
+        assert path.stat().st_mode & 0o777 == 0o600
+        with open(path, "ab") as file:
+            file.write(b'{"event": "cha')
+        with pytest.raises(
+            PermissionError, match=r"was interrupted, and has to be removed.*chattr"
+        ):
+            accountant.charge("third", mu=0.1)
+    assert accountant.charge("third", mu=0.1) == 3
+
+
+def test_the_last_line_has_a_number_and_a_check(accountant, path):
+    assert accountant.last_line == (1, json.loads(path.read_text())["check"])
+    accountant.charge("first", mu=0.1)
+    last = json.loads(path.read_text().splitlines()[-1])["check"]
+    assert accountant.last_line == (2, last) == Accountant(path).last_line
 
 
 # ----------------------------------------------------------------------------- disks

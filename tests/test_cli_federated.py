@@ -1,5 +1,7 @@
 """Commands of a study that reach nobody: what a plan costs, and what is refused before that."""
 
+import re
+
 import pytest
 
 pytest.importorskip("cryptography")
@@ -8,7 +10,7 @@ from test_cli import refused, shown
 
 import dpkern as dpk
 from dpkern.data import Column, Schema
-from dpkern.federated.keys import new_identity
+from dpkern.federated.keys import new_identity, public_key, read_identity
 
 FIT = ["--epsilon", "1", "--delta", "1e-6"]
 
@@ -112,3 +114,47 @@ def test_what_a_coordinator_proposes_cannot_act_on_a_terminal():
         '"\\u001b[2J\\nledger" 1 proposed, absent agreed',
         '"solver" "x" proposed, absent agreed',
     ]
+
+
+def test_fingerprints_are_those_of_the_study_and_its_keys(capsys, study):
+    out, _ = shown(capsys, ["federation", "show", "study.toml"])
+    read = dpk.federated.study.Study.read("study.toml")
+    assert f"fingerprint    {read.fingerprint}" in out
+    for silo in read.silos:
+        assert f"{silo.name:<14} key {silo.fingerprint}, 300 records" in out
+    assert re.fullmatch("([a-z2-7]{5}-){4}[a-z2-7]{5}", read.fingerprint)
+    _, err = shown(capsys, ["federation", "keys", "west", "--silo", "west", "--records", "300"])
+    key = re.search(r"silos:\s+(\S+)", err)[1]
+    text = (study / "study.toml").read_text()
+    foreign = text.replace(re.findall('key = "(.*)"', text)[1], key_of("west/west.key"))
+    (study / "foreign.toml").write_text(foreign)
+    out, _ = shown(capsys, ["federation", "show", "foreign.toml"])
+    assert f"south          key {key}" in out
+    assert read.fingerprint not in out
+
+
+def key_of(path):
+    return public_key(read_identity(path))
+
+
+def test_another_study_than_the_approved_one_is_refused(capsys, study):
+    agreed = plan(capsys, "plan.json", "--solver", "gradient_descent")
+    own = dpk.federated.study.Study.read("study.toml").fingerprint
+    for given in (own, own.upper().replace("-", " ")):
+        _, err = shown(capsys, silo("north.json", *agreed, "--dry-run", "--approve", given))
+        assert "by telephone" not in err
+    for given in (own[:-1], "aaaaa" + own[5:], ""):
+        assert f"--approve must be the fingerprint of the study, {own}, got" in refused(
+            capsys, *silo("north.json", *agreed, "--dry-run", "--approve", given)
+        )
+    _, err = shown(capsys, silo("north.json", *agreed, "--dry-run"))
+    assert "compare its fingerprint with their people, by telephone" in " ".join(err.split())
+
+
+def test_keys_that_cannot_all_be_written_leave_nothing(capsys, study):
+    (study / "west").mkdir()
+    (study / "west" / "west.node").write_text("of somebody else")
+    assert "west.node must not exist yet" in refused(
+        capsys, "federation", "keys", "west", "--silo", "west", "--records", "300"
+    )
+    assert [path.name for path in (study / "west").iterdir()] == ["west.node"]

@@ -1,14 +1,19 @@
 """Properties of files that appear whole or not at all."""
 
+import io
 import os
+import random
 import socket
 import stat
+import tracemalloc
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import dpkern as dpk
-from dpkern.io import refuse_unwritable, replacing
+from dpkern.io import read_table, refuse_unwritable, replacing
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
@@ -117,3 +122,75 @@ def test_models_are_saved_to_regular_files_only(tmp_path):
     result.save(tmp_path / "y")
     result.save(tmp_path / "y")
     assert dpk.load(tmp_path / "y").coef == result.coef
+
+
+# ------------------------------------------------------------------------------ archives
+
+
+def archive_of(path, compression, **parts):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in parts.items():
+            archive.writestr(f"{name}.npy", content)
+
+
+def head_of(shape, dtype="<f8"):
+    text = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        text, {"descr": dtype, "fortran_order": False, "shape": shape}
+    )
+    return text.getvalue()
+
+
+def test_a_small_archive_takes_no_large_memory(tmp_path):
+    """Stated sizes beyond what the archive holds, and compressed models, are refused."""
+    path, zeros = tmp_path / "model.npz", bytes(50_000_000)
+    forged = {
+        "stated": (zipfile.ZIP_STORED, {"coef": head_of((10**10,))}),
+        "text": (zipfile.ZIP_STORED, {"header": head_of((), "<U2000000000")}),
+        "compressed": (zipfile.ZIP_DEFLATED, {"coef": head_of((6_250_000,)) + zeros}),
+    }
+    for compression, parts in forged.values():
+        archive_of(path, compression, **parts)
+        tracemalloc.start()
+        try:
+            with pytest.raises(ValueError, match="not a dpkern model"):
+                dpk.load(path)
+            assert tracemalloc.get_traced_memory()[1] < 10_000_000
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_damaged_archives_of_records_are_named(tmp_path, compress):
+    from scipy.sparse import csr_array
+
+    rng, path = np.random.default_rng(1), tmp_path / "records.npz"
+    X, y, draws = rng.random((30, 3)), np.arange(30) % 2, random.Random(2)
+    csr = csr_array(X)
+    parts = {"format": "csr", "shape": csr.shape, "data": csr.data}
+    parts |= {"indices": csr.indices, "indptr": csr.indptr}
+    for arrays in ({"X": X}, parts):
+        (np.savez_compressed if compress else np.savez)(path, y=y, **arrays)
+        good, table = path.read_bytes(), read_table(path)
+        assert np.array_equal(table.y, y)
+        for _ in range(60):
+            content, place = bytearray(good), draws.randrange(len(good))
+            content[place] ^= draws.randrange(1, 256)
+            path.write_bytes(content)
+            found = outcome_of(path)
+            if isinstance(found, ValueError):
+                assert "records.npz" in str(found)
+            else:
+                assert np.array_equal(found.y, y)
+                assert np.array_equal(to_dense(found.X), X)
+
+
+def outcome_of(path):
+    try:
+        return read_table(path)
+    except ValueError as error:
+        return error
+
+
+def to_dense(X):
+    return X if isinstance(X, np.ndarray) else X.toarray()

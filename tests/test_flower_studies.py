@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,7 +25,14 @@ from studies import SEED, identities, records_of, same, study_of, wisconsin
 
 from dpkern.federated.federation import Federation
 from dpkern.federated.flower import FlowerLink, FlowerStar
-from dpkern.federated.flower_superlink import SuperLink
+from dpkern.federated.flower_superlink import Certificates, SuperLink
+from dpkern.federated.keys import (
+    new_certificates,
+    new_node_key,
+    public_key,
+    read_node_key,
+    read_node_public,
+)
 from dpkern.federated.silo import take_part
 
 pytestmark = pytest.mark.processes
@@ -158,12 +166,61 @@ def test_a_network_that_loses_connections_delays_a_study_and_changes_nothing(tmp
     assert all(np.array_equal(np.load(tmp_path / f"s{j}.npy")[0], model) for j in range(4))
 
 
-def hospital(address, j, out):
+# ------------------------------------------------------------------- the server as a command
+
+
+class Server:
+    """`dpkern federation up --insecure` of a study in a folder, as a process."""
+
+    def __init__(self, folder):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        key = [public_key(identity) for identity in identities(2)]
+        silos = "".join(
+            f'[[silos]]\nname = "s{j}"\nrecords = 10\nkey = "{key[j]}"\n' for j in range(2)
+        )
+        (folder / "study.toml").write_text(
+            'name = "two"\ntrust = "central"\ncolluding = 0\n[data]\ntask = "classification"\n'
+            f'n_features = 2\nclasses = [0, 1]\n[coordinator]\naddress = "{address}"\n{silos}'
+        )
+        command = [sys.executable, "-m", "dpkern", "federation", "up", "study.toml"]
+        self.process = subprocess.Popen(
+            [*command, "--keys", "keys", "--insecure"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.secret = folder / "keys" / "superlink.secret"
+        shown = [self.process.stdout.readline() for _ in range(4)]
+        assert shown[2].startswith("listening")
+        children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        (self.pid,) = map(int, Path(children).read_text().split())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
+@pytest.mark.parametrize("end", ["server dies", "SIGTERM", "SIGINT"])
+def test_a_server_and_its_command_end_together(tmp_path, end):
+    server = Server(tmp_path)
+    if end == "server dies":
+        os.kill(server.pid, signal.SIGKILL)
+    else:
+        server.process.send_signal(getattr(signal, end))
+    _, said = server.process.communicate(timeout=15.0)
+    expected = {"server dies": 2, "SIGTERM": 143, "SIGINT": 130}
+    assert server.process.returncode == expected[end]
+    assert ("has ended by itself, with status -9: see the end of" in said) == (end == "server dies")
+    assert not server.secret.exists()
+    assert not Path(f"/proc/{server.pid}").exists()
+
+
+def hospital(address, j, out, keys=None, journal=None, deadline=40.0):
     data, study = wisconsin(), study_of(wisconsin())
-    how = {"insecure": True, "deadline": 40.0, "join_deadline": 40.0}
+    how = {"deadline": deadline, "join_deadline": deadline} | (keys or {"insecure": True})
     with FlowerLink(f"s{j}", address, **how) as link:
         own, accountant = records_of(study, data, j), accountant_of(out, j)
-        how = {"accountant": accountant, "rng": SEED, "n_threads": 1}
+        how = {"accountant": accountant, "journal": journal, "rng": SEED, "n_threads": 1}
         result = take_part(study, f"s{j}", own, link, identities(4)[j], **how)
     np.save(out / f"s{j}.npy", np.append(result.coef, result.intercept))
 
@@ -185,3 +242,91 @@ def test_parties_killed_over_flower(tmp_path, trials):
 
         kills = Kills(silo, coordinator, model, rounds, patience=60.0)
         kills.trials(tmp_path, trials, 6.0)
+
+
+def test_a_silo_that_is_killed_goes_on_from_its_journal(tmp_path):
+    """Its node's keys are known, so that the server takes it for the same one."""
+    rounds, data, folder = 10, wisconsin(), tmp_path / "keys"
+    folder.mkdir()
+    new_certificates(folder, ["127.0.0.1"])
+    how = {"budget": BUDGET, "rng": SEED, "colluding": 1, "rounds": rounds}
+    expected = dpk.solve("gradient_descent", data, **how)
+    keys, public, authority = [], [], (folder / "ca.crt").read_bytes()
+    for j in range(4):
+        new_node_key(folder / f"s{j}.node")
+        node_key = read_node_key(folder / f"s{j}.node")
+        keys.append({"certificates": authority, "node_key": node_key})
+        public.append(read_node_public(folder / f"s{j}.node.pub"))
+        dpk.Accountant(tmp_path / f"s{j}.json", epsilon=1.5, delta=1e-5)
+    files = Certificates(*(folder / name for name in ("ca.crt", "server.pem", "server.key")))
+    with SuperLink(certificates=files, node_keys=public) as superlink:
+
+        def start(j):
+            journal = tmp_path / f"s{j}.journal"
+            arguments = superlink.address, j, tmp_path, keys[j], journal, 150.0
+            silo = FORKS.Process(target=hospital, args=arguments)
+            silo.start()
+            return silo
+
+        def restart(t, release):
+            if t == 4:
+                silos[2].kill()
+                silos[2].join()
+                silos[2] = start(2)
+
+        silos = [start(j) for j in range(4)]
+        star = FlowerStar(
+            study_of(data).names,
+            superlink.address,
+            superlink.secret,
+            certificates=authority,
+            deadline=100.0,
+        )
+        federation = Federation(study_of(data), star=lambda: star)
+        how = {"budget": BUDGET, "rounds": rounds}
+        with pytest.warns(UserWarning, match="s2: no answer yet, waiting for it for at most 100 s"):
+            found = dpk.solve("gradient_descent", federation, callback=restart, **how)
+        for silo in silos:
+            silo.join(60.0)
+            assert silo.exitcode == 0
+    assert same(found, expected)
+    model = np.append(expected.coef, expected.intercept)
+    assert all(np.array_equal(np.load(tmp_path / f"s{j}.npy"), model) for j in range(4))
+    assert [len(accountant_of(tmp_path, j).entries) for j in range(4)] == [1] * 4
+
+
+def test_a_server_that_dies_at_the_end_costs_nobody_the_model(tmp_path):
+    rounds, data = 3, wisconsin()
+    how = {"budget": BUDGET, "rounds": rounds}
+    expected = dpk.solve("gradient_descent", data, rng=SEED, colluding=1, **how)
+    for j in range(4):
+        dpk.Accountant(tmp_path / f"s{j}.json", epsilon=1.5, delta=1e-5)
+    servers = [SuperLink(insecure=True)]
+    port = int(servers[0].address.split(":")[1])
+
+    def connect():
+        server, names = servers[-1], study_of(data).names
+        return FlowerStar(names, server.address, server.secret, insecure=True, deadline=60.0)
+
+    def kill(t, release):
+        if t == rounds - 1:  # the last answers are in
+            servers[0]._process.kill()
+            servers[0]._process.wait()
+
+    with servers[0]:
+        arguments = [(servers[0].address, j, tmp_path) for j in range(4)]
+        silos = [FORKS.Process(target=hospital, args=given) for given in arguments]
+        for silo in silos:
+            silo.start()
+        federation = Federation(study_of(data), star=connect, deadline=60.0)
+        with pytest.warns(UserWarning, match="complete, but s0, s1, s2, s3 did not confirm"):
+            found = dpk.solve("gradient_descent", federation, callback=kill, **how)
+    assert same(found, expected)
+    servers.append(SuperLink(insecure=True, port=port))
+    with servers[1]:
+        assert federation.finish() == ()
+        for silo in silos:
+            silo.join(30.0)
+            assert silo.exitcode == 0
+    model = np.append(expected.coef, expected.intercept)
+    assert all(np.array_equal(np.load(tmp_path / f"s{j}.npy"), model) for j in range(4))

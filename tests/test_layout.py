@@ -98,6 +98,7 @@ ARROWS = {
             "federated/connections",
             "federated/journal",
             "federated/masking",
+            "federated/silo_journal",
         ),
         *(
             "federated/mpyc_runtime",
@@ -112,13 +113,16 @@ ARROWS = {
             "party",
             "stream",
         ),
-        *("_numbers", "_serialize"),
+        *("_numbers", "_serialize", "_warn"),
     },
     "federated/links": set(),
     "federated/local": {"federated/links"},
-    "federated/journal": {"federated/links"},
+    "federated/journal": {"federated/links", "io"},
     "federated/masking": {"federated/links", "_numbers", "stream"},
-    "federated/keys": {"_numbers"},
+    "federated/silo_journal": {
+        *("federated/journal", "federated/links", "federated/masking", "stream"),
+    },
+    "federated/keys": {"_numbers", "io"},
     "federated/mpyc_runtime": {"federated/links", "federated/party"},
     "federated/mpyc_sums": {
         *("federated/masking", "federated/mpyc_runtime", "federated/party", "party"),
@@ -128,8 +132,8 @@ ARROWS = {
         *("federated/flower", "federated/flower_superlink", "federated/links", "federated/study"),
         "federated/keys",
     },
-    "federated/flower": {"federated/flower_wire", "federated/links"},
-    "federated/flower_superlink": {"federated/flower_wire"},
+    "federated/flower": {"federated/flower_wire", "federated/links", "_warn"},
+    "federated/flower_superlink": {"federated/flower_wire", "federated/links"},
     "federated/flower_wire": set(),
     "federated/study": {"federated/masking", "data", "_numbers", "_serialize"},
     "cli": {
@@ -143,7 +147,7 @@ ARROWS = {
             "federated/keys",
         ),
         *("cli", "solvers", "solvers/base", "privacy", "privacy/spending_report", "data"),
-        *("datasets", "plotting", "kernels", *MODELS, "io", "_numbers", "_threads"),
+        *("datasets", "party", "plotting", "kernels", *MODELS, "io", "_numbers", "_threads"),
     },
     "reference": {"reference"},
 }

@@ -62,7 +62,7 @@ class Attack:
         return self
 
     def __exit__(self, *_):
-        self.star.close(b"")
+        self.star.close()
         for thread in self.threads:
             thread.join()
 

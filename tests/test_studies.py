@@ -12,11 +12,21 @@ import pytest
 
 import dpkern as dpk
 from dpkern.federated.journal import JournalError, RecordedStar, SteadyLink
-from dpkern.federated.links import Link, SilosLostError, Star
+from dpkern.federated.links import (
+    CoordinatorLostError,
+    FederationError,
+    Link,
+    SilosLostError,
+    Star,
+    public_reason,
+    readable_reason,
+)
 from dpkern.federated.local import ProcessLink, ProcessStar, QueueStar
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
+from dpkern.party import ImplausibleError
 from dpkern.privacy.accountant import BudgetSpentError
+from dpkern.privacy.channel import largest_norm
 from dpkern.stream import PublicDraws
 
 pytest.importorskip("cryptography")
@@ -36,8 +46,9 @@ KEY = b"of this test"
 class Hospitals:
     """The silos of a study in threads; `outcomes` are their results or errors."""
 
-    def __init__(self, study, data, links, **how):
+    def __init__(self, study, data, links, of_silo=None, **how):
         self.study, self.data, self.how = study, data, {"accountant": None, "rng": 7} | how
+        self.of_silo = of_silo or {}
         self.outcomes = [None] * data.m
         self.threads = [
             threading.Thread(target=self._take_part, args=(j, link)) for j, link in enumerate(links)
@@ -55,7 +66,7 @@ class Hospitals:
                     link,
                     identities(self.data.m)[j],
                     n_threads=1,
-                    **self.how,
+                    **self.how | self.of_silo.get(j, {}),
                 )
         except BaseException as error:
             self.outcomes[j] = error
@@ -284,6 +295,88 @@ def test_a_rehearsal_states_the_guarantee_before_any_record_is_read():
         assert "together with up to 1 of the others" in text
 
 
+# --------------------------------------------------------------------------- lines of ledgers
+
+
+def test_certificates_have_the_lines_of_ledgers_and_silos_see_one_twice(tmp_path, recwarn):
+    data = wisconsin()
+    paths = [tmp_path / f"s{j}.json" for j in range(4)]
+    ledgers = [dpk.Accountant(path, epsilon=5.0, delta=1e-5) for path in paths[:3]]
+    ends = [ledger.last_line for ledger in ledgers]
+    before = paths[1].read_bytes()
+    of_silo = {j: {"accountant": ledger} for j, ledger in enumerate(ledgers)}
+    stated = ", ".join(f"s{j} line {n} ({check})" for j, (n, check) in enumerate(ends))
+    note = f"last lines of the silos' ledgers before this run: {stated}, s3 none"
+    for trust in ("central", "silo"):
+        how = {"study": study_of(data, trust), "rounds": 2, "of_silos": {"of_silo": of_silo}}
+        result, found = run(data, **how)
+        assert all(set(result.privacy.notes) <= set(one.privacy.notes) for one in found)
+        assert (note in result.privacy.notes) == (trust == "central")  # the first of both
+    assert not [w for w in recwarn if "where it ended" in str(w.message)]
+    paths[1].write_bytes(before)  # an older copy, and a process that knows nothing of the newer
+    of_silo[1] = {"accountant": dpk.Accountant(paths[1])}
+    run(data, rounds=2, of_silos={"of_silo": of_silo})
+    seen = [str(w.message) for w in recwarn if "where it ended" in str(w.message)]
+    assert seen
+    assert all(text.startswith("s1: its ledger ends where it ended before") for text in seen)
+
+
+# ---------------------------------------------------------------------------- implausible sums
+
+FALSE = {
+    "random words": lambda message: message[:44] + os.urandom(len(message) - 44),
+    "1e300": lambda message: message[:44] + np.full((len(message) - 44) // 8, 1e300).tobytes(),
+    "NaN": lambda message: message[:44] + np.full((len(message) - 44) // 8, np.nan).tobytes(),
+    "a large number": lambda message: message[:-8] + np.float64(1e9).tobytes(),
+}
+
+
+class FalseSilo(QueueStar):
+    """A star whose silo s1 sends something else in one round."""
+
+    def __init__(self, names, change):
+        super().__init__(names, deadline=20.0)
+        self.change, self.rounds = change, 0
+
+    def exchange(self, messages):
+        answers, self.rounds = super().exchange(messages), self.rounds + 1
+        if self.rounds == 5:
+            answers[1] = self.change(answers[1])
+        return answers
+
+
+@pytest.mark.parametrize("change", FALSE.values(), ids=FALSE)
+@pytest.mark.parametrize(
+    ("name", "trust", "how"),
+    [
+        ("gradient_descent", "central", {"rounds": 4, "clip": 0.5}),
+        ("federated_gd", "central", {"rounds": 4, "local_steps": 2}),
+        ("federated_gd", "silo", {"rounds": 4, "local_steps": 2}),
+        ("local_newton", "silo", {"rounds": 2}),
+        ("local_sgd", "silo", {"rounds": 3, "local_steps": 2, "noise": "step"}),
+    ],
+)
+def test_no_party_takes_an_implausible_sum(name, trust, how, change):
+    data = wisconsin()
+    study = study_of(data, trust)
+    star = FalseSilo(study.names, change)
+    silos = Hospitals(study, data, star.links)
+    # Under silo trust the silo itself misses its message first, and masked words are no floats.
+    who = "s1: its .* must have a norm" if trust == "silo" else "all silos must have a norm"
+    with pytest.raises(ImplausibleError, match=who):
+        dpk.solve(name, Federation(study, star=lambda: star), budget=BUDGET, **how)
+    for outcome in silos.join():
+        assert isinstance(outcome, CoordinatorLostError | ImplausibleError | ProtocolError)
+
+
+def test_no_true_release_is_implausible():
+    """The norm of d normal draws exceeds sqrt(d) + 9 with probability below 1e-17."""
+    from scipy.stats import chi
+
+    for d in (1, 2, 10, 123, 10_000, 10**6):
+        assert chi.sf(largest_norm(0.0, 1.0, d) / 1.05, d) < 3e-18
+
+
 # ----------------------------------------------------------------------------------- journals
 
 
@@ -306,11 +399,13 @@ class Mortal(Star):
             raise Dies
         return answers
 
-    def close(self, last):
-        if last and self._n + 1 == self._last:
+    def finish(self, last, silos, seconds):
+        if self._n + 1 == self._last:
             raise Dies
-        if last:
-            self._star.close(last)  # else the silos go on waiting
+        return self._star.finish(last, silos, seconds)
+
+    def close(self, why=""):
+        pass  # a coordinator that dies says nothing
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -337,10 +432,68 @@ def test_a_coordinator_that_died_goes_on_where_it_was(tmp_path, last, after):
         dpk.solve("gradient_descent", nobody, budget=BUDGET, rounds=6)
 
 
+class LosesTheEnd(Mortal):
+    """A star whose server dies when the last answers are in."""
+
+    def __init__(self, star):
+        super().__init__(star, 0, False)
+
+    def finish(self, last, silos, seconds):
+        return []
+
+
+@pytest.mark.parametrize("journal", [None, "study.journal"])
+def test_a_model_is_returned_before_silos_hear_the_end(tmp_path, journal):
+    data = wisconsin()
+    study, path = study_of(data), journal and tmp_path / journal
+    expected = dpk.solve("gradient_descent", data, budget=BUDGET, rng=7, colluding=1, rounds=3)
+    star = QueueStar(study.names, deadline=20.0)
+    silos, stars = Hospitals(study, data, star.links), [star, LosesTheEnd(star)]
+    federation = Federation(study, star=lambda: stars.pop(), journal=path)
+    with pytest.warns(UserWarning, match="complete, but s0, s1, s2, s3 did not confirm the last"):
+        result = dpk.solve("gradient_descent", federation, budget=BUDGET, rounds=3)
+    assert same(result, expected)
+    assert all(thread.is_alive() for thread in silos.threads)
+    assert federation.finish() == ()
+    assert all(same(found, expected) for found in silos.join())
+    assert federation.finish() == ()
+
+
+def test_silos_are_told_why_a_study_ended():
+    data = wisconsin()
+    study = study_of(data)
+    star = QueueStar(study.names, deadline=20.0)
+    silos = Hospitals(study, data, star.links, of_silo={1: {"accept": refuse}})
+    with pytest.raises(SilosLostError, match=r"s1: FederationError: no such plans here$"):
+        dpk.solve("gradient_descent", Federation(study, star=lambda: star), budget=BUDGET)
+    why = "ended the study: SilosLostError: s1: FederationError: no such plans here$"
+    silos.join()
+    for j in (0, 2, 3):
+        with pytest.raises(CoordinatorLostError, match=why):
+            raise silos.outcomes[j]
+
+
+def refuse(plan):
+    raise FederationError("no such plans here")
+
+
+def test_reasons_of_errors_are_public_and_harmless_on_a_terminal():
+    assert public_reason(ValueError("12345")) == "ValueError"
+    assert public_reason(FederationError("a\nb \x1b[2J \u202e")) == (
+        "FederationError: a b \\x1b[2J \\u202e"
+    )
+    assert len(public_reason(FederationError("x" * 10_000))) < 600
+    spent = dpk.BudgetSpentError("0.123 is left")
+    assert public_reason(spent) == "BudgetSpentError: its ledger has no room for this plan"
+    for said in ("\x1b[2J", "Error: \n", "", None, 7, "x" * 1000, "no class"):
+        assert readable_reason(said) == "an error"
+    assert readable_reason("KeyError: text") == "KeyError: text"
+
+
 def test_a_journal_of_something_else_is_refused(tmp_path):
     path = tmp_path / "journal"
     path.write_bytes(b"notes of a meeting, which are long enough to hold any nonce of a study")
-    with pytest.raises(JournalError, match="no journal"):
+    with pytest.raises(JournalError, match="must be the journal of a study of this version"):
         RecordedStar(["a", "b"], QueueStar, path)
     assert path.read_bytes().startswith(b"notes")
 

@@ -7,6 +7,7 @@ import datetime
 import ipaddress
 import os
 import pickle
+import random
 import re
 import socket
 import ssl
@@ -22,6 +23,7 @@ from scipy.sparse import csr_array
 import dpkern as dpk
 from dpkern.cli import silo
 from dpkern.data import Column, Schema, is_sparse
+from dpkern.federated.proposal import Proposal
 from dpkern.federated.study import Silo, Study
 from dpkern.io import read_table
 
@@ -30,8 +32,10 @@ pytest.importorskip("cryptography")
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from studies import identities, study_of, wisconsin
 
 from dpkern.federated import keys
+from dpkern.federated.silo import take_part
 
 KEYS = [base64.b64encode(bytes([i]) * 32).decode() for i in range(1, 6)]
 TEXT = f"""
@@ -555,3 +559,79 @@ def test_certificates_are_those_of_a_strict_client(tmp_path):
         handshake(tmp_path, "example.org", tmp_path / "ca.crt")
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(tmp_path, "localhost", tmp_path / "other" / "ca.crt")
+
+
+# ------------------------------------------------------------------------------ damaged files
+
+
+def damaged_ways(good, draws, flips=25):
+    """Contents that a file may have when a disk or a person has damaged it."""
+    for _ in range(flips):
+        content, place = bytearray(good), draws.randrange(len(good))
+        content[place] ^= draws.randrange(1, 256)
+        yield bytes(content)
+    yield from (b"", bytes(100), bytes(range(256)), good[: len(good) // 2], b"[" * 100_000)
+
+
+@pytest.fixture(scope="module")
+def party_files(tmp_path_factory):
+    """A folder with one file of every kind that parties of a study read."""
+    folder = tmp_path_factory.mktemp("files")
+    keys.new_identity(folder / "own.key")
+    keys.new_node_key(folder / "own.node")
+    keys.new_certificates(folder, ["127.0.0.1"])
+    arguments = {"rounds": 5, "trust": "central"}
+    plan = Proposal("gradient_descent", dpk.Budget(epsilon=1.0, delta=1e-6), arguments)
+    (folder / "plan.json").write_text(plan.to_json())
+    data = dpk.datasets.load_wisconsin(m=2, intercept=True, row_bound=4.0)
+    accountant = dpk.Accountant(folder / "ledger.json", epsilon=3.0, delta=1e-6)
+    result = dpk.solve(
+        "gradient_descent", data, budget=plan.budget, rounds=2, accountant=accountant
+    )
+    result.save(folder / "model.npz")
+    result.privacy.save(folder / "certificate.json")
+    return folder
+
+
+READERS = {
+    "own.key": lambda path: keys.public_key(keys.read_identity(path)),
+    "own.node": keys.read_node_key,
+    "own.node.pub": keys.read_node_public,
+    "ca.crt": keys.read_certificates,
+    "plan.json": lambda path: Proposal.read(path).to_json(),
+    "ledger.json": lambda path: dpk.Accountant(path).entries,
+    "model.npz": lambda path: dpk.load(path).w.tobytes(),
+    "certificate.json": lambda path: dpk.Certificate.load(path).to_dict(),
+}
+# A flipped byte of these may give another whole file, which a party then refuses by its content.
+WITHOUT_CHECK = ("own.key", "own.node", "own.node.pub", "ca.crt")
+
+
+def outcome_of(read, path):
+    try:
+        return read(path)
+    except (ValueError, FileNotFoundError) as error:
+        return error
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_files_are_named_or_harmless(party_files, name):
+    path, draws = party_files / name, random.Random(3)
+    good, read = path.read_bytes(), READERS[name]
+    expected = read(path)
+    try:
+        for content in damaged_ways(good, draws):
+            path.write_bytes(content)
+            found = outcome_of(read, path)
+            if isinstance(found, Exception):
+                assert name in str(found)
+            else:  # a ledger's last line may be cut off
+                assert found == expected or name in WITHOUT_CHECK or good.startswith(content)
+    finally:
+        path.write_bytes(good)
+
+
+def test_an_identity_of_another_is_refused_before_anybody_is_asked():
+    study, other = study_of(wisconsin(2), colluding=0), identities(3)[2]
+    with pytest.raises(ValueError, match="must be the private key of silo 's0' in the study"):
+        take_part(study, "s0", None, None, other, accountant=None)

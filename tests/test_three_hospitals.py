@@ -44,10 +44,10 @@ def test_the_tutorial_of_three_hospitals(source_tree, tmp_path, monkeypatch):
             command = [sys.executable, "-c", block] if kind == "python" else ["bash", "-ec", block]
             waits = block.startswith(("dpkern federation up", "dpkern silo"))
             if waits and "--dry-run" not in block:
-                # Not a shell's, of which the commands would outlive it.
+                # In place of the shell, which its commands would outlive.
                 out = stack.enter_context(open(f"out-{len(hospitals)}.txt", "w"))
                 process = subprocess.Popen(
-                    block.split(), stdout=out, stderr=subprocess.STDOUT, text=True
+                    ["bash", "-ec", f"exec {block}"], stdout=out, stderr=subprocess.STDOUT
                 )
                 stack.callback(ended, process)
                 if "silo" in block:

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from dpkern.data import SiloData
 
 
+class ImplausibleError(RuntimeError):
+    """A released sum or message that no true run has, but with probability below 1e-12."""
+
+    @property
+    def public_reason(self) -> str:
+        """What the other parties are told: all of it follows from what is released."""
+        return str(self)
+
+
 class Party(ABC):
     """What a run needs of the others: every party runs the same solver on what it holds.
 
@@ -30,12 +39,18 @@ class Party(ABC):
         Number of silos that may pool what they know with whoever sees a sum; None without sums.
     note : str or None
         What a certificate says of how sums are made.
+    silos : tuple of str
+        Names of all silos, for errors.
+    ledgers : str or None
+        What a certificate says of the silos' ledgers.
     """
 
     silo: int | None
     public: NoiseStream
     colluding: int | None
     note: str | None = None
+    silos: tuple[str, ...] = ()
+    ledgers: str | None = None
 
     @abstractmethod
     def ready(self) -> None:

@@ -210,6 +210,19 @@ class NoiseStream(Secret):
         self._next = 0
         self._lock = threading.Lock()
 
+    @classmethod
+    def of_key(cls, key: bytes) -> Self:
+        """Return the stream of a key of 32 bytes that the operating system has drawn."""
+        stream = cls()
+        stream._key[:] = key
+        return stream
+
+    def ratchet(self, content: bytes) -> None:
+        """Replace the key by a hash of it and of the content: later releases depend on both."""
+        with self._lock:
+            key = self._not_wiped()
+            key[:] = hashlib.sha256(b"dpkern noise stream ratchet:" + key + content).digest()
+
     def release(self) -> ReleaseKey:
         """Return the key of the next release.
 

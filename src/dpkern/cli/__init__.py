@@ -28,11 +28,12 @@ from dpkern.cli._arguments import Parser, UsageError, in_options
 from dpkern.cli._output import one_line, remark
 from dpkern.data import ScaleWarning
 from dpkern.federated.links import FederationError
+from dpkern.party import ImplausibleError
 from dpkern.privacy.accountant import BudgetSpentError
 
 _ERRORS = (
     *(ValueError, TypeError, OSError, ModuleNotFoundError, ImportError),
-    *(BudgetSpentError, FederationError),
+    *(BudgetSpentError, FederationError, ImplausibleError),
 )
 _COMMANDS = {
     **{"fit": fit, "predict": predict, "compare": compare, "plan": plan},

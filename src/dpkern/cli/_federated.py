@@ -1,6 +1,8 @@
 """Options of commands that run a study, and its connections."""
 
 import argparse
+import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 from dpkern.cli import _data
@@ -36,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = f"seconds that silos may take to join and to answer (default: {_DEADLINE:g})"
     add("--deadline", type=float, metavar="S", help=what)
     add("--insecure", action="store_true", help="without encryption, as dpkern federation up")
+
+
+def leave_at_sigterm() -> None:
+    """Let SIGTERM end this process as an error does, so that servers are ended and others told."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def refuse_options(arguments: argparse.Namespace) -> None:

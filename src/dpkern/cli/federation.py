@@ -1,10 +1,11 @@
 """``dpkern federation``: keys of a study's parties, and its coordinator."""
 
 import argparse
-import signal
+from base64 import b64decode
 from pathlib import Path
 
 from dpkern.cli import _arguments
+from dpkern.cli._federated import leave_at_sigterm
 from dpkern.cli._output import print_lines, remark, say
 
 HELP = "keys for the parties of a study, and the coordinator that silos connect to"
@@ -22,7 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--records", type=_arguments.count, metavar="N", help=what)
     what = "make those of a coordinator at these host names and IP addresses"
     add("--coordinator", nargs="+", metavar="HOST", help=what)
-    what = "start the coordinator's server (Flower's SuperLink), until Ctrl-C"
+    what = "print the fingerprints of a study and of its keys, to be compared with the silos"
+    add = actions.add_parser("show", help=what, description=what, allow_abbrev=False).add_argument
+    add("study", metavar="STUDY.toml", help="this party's copy of the study")
+    what = "start the coordinator's server (Flower's SuperLink), until Ctrl-C or SIGTERM"
     add = actions.add_parser("up", help=what, description=what, allow_abbrev=False).add_argument
     add("study", metavar="STUDY.toml", help="the coordinator's copy of the study")
     add("--keys", required=True, metavar="FOLDER", help="folder of the coordinator's keys")
@@ -34,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Make keys, or run the server."""
-    if arguments.action == "up":
-        return _up(arguments)
+    if arguments.action != "keys":
+        return (_up if arguments.action == "up" else _show)(arguments)
     if (arguments.silo is None) == (arguments.coordinator is None):
         raise ValueError("give either --silo NAME or --coordinator HOST ...")
     if (arguments.silo is None) != (arguments.records is None):
@@ -47,12 +51,17 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _keys_of_silo(folder: Path, arguments: argparse.Namespace) -> None:
     from dpkern.federated.keys import new_identity, new_node_key
-    from dpkern.federated.study import checked_name
+    from dpkern.federated.study import checked_name, fingerprint
 
     name = checked_name(arguments.silo)
     key = new_identity(folder / f"{name}.key")
-    new_node_key(folder / f"{name}.node")
+    try:
+        new_node_key(folder / f"{name}.node")
+    except BaseException:  # else the next try would find the keys of this one
+        (folder / f"{name}.key").unlink()
+        raise
     remark(f"{folder}/{name}.key and {name}.node are private: they stay on this machine")
+    remark(f"fingerprint of the key, to be read to the other silos: {fingerprint(b64decode(key))}")
     remark(f"{folder}/{name}.node.pub is for the coordinator, and what follows for study.toml")
     say(f'\n[[silos]]\nname = "{name}"\nrecords = {arguments.records}\nkey = "{key}"')
 
@@ -65,18 +74,39 @@ def _keys_of_coordinator(folder: Path, arguments: argparse.Namespace) -> None:
     remark(f"{folder}/ca.crt is for all silos, beside study.toml; valid for {DAYS} days")
 
 
+def _show(arguments: argparse.Namespace) -> None:
+    from dpkern.federated.study import Study
+
+    study = Study.read(arguments.study)
+    silos = "a silo's own messages" if study.colluding is None else "sums over all silos"
+    print_lines(
+        [
+            ("study", study.name),
+            ("fingerprint", study.fingerprint),
+            ("trust", f"{study.trust}: {silos} are seen"),
+            *([] if study.colluding is None else [("colluding", str(study.colluding))]),
+            *(
+                (silo.name, f"key {silo.fingerprint}, {silo.records} records")
+                for silo in study.silos
+            ),
+        ]
+    )
+
+
 def _up(arguments: argparse.Namespace) -> None:
     from dpkern.federated.connections import superlink
     from dpkern.federated.study import Study
 
     study = Study.read(arguments.study)
     silos = arguments.keys if arguments.silos is None else arguments.silos
-    with superlink(study, arguments.keys, silos, insecure=arguments.insecure):
+    leave_at_sigterm()
+    with superlink(study, arguments.keys, silos, insecure=arguments.insecure) as server:
         print_lines(
             [
                 ("study", f"{study.name}: {', '.join(study.names)}"),
+                ("fingerprint", study.fingerprint),
                 ("listening", f"at {study.address}; stop it with Ctrl-C"),
                 ("log", str(Path(arguments.keys) / "superlink.log")),
             ]
         )
-        signal.pause()
+        server.wait()

@@ -130,14 +130,16 @@ def _federated_fit(
     """Fit over the silos of a study, which hold the records."""
     study = _federated.study(arguments)
     lines = [("study", f"{study.name}: {', '.join(study.names)}")]
+    lines.append(("fingerprint", study.fingerprint))
     parameters, solver = _with_model(given, arguments, study.described), arguments.solver
     solver = chosen(study.trust, parameters.get("model")) if solver == "auto" else solver
     if arguments.plan is not None:
         return _federated.propose(study, arguments.plan, solver, budget, parameters)
     _federated.rehearse(study, solver, budget, parameters)
+    silos = _federated.federation(study, arguments)
     result = solve(
         solver,
-        _federated.federation(study, arguments),
+        silos,
         budget=budget,
         progress=sys.stderr.isatty(),
         **parameters,
@@ -145,6 +147,9 @@ def _federated_fit(
     lines += _result_lines(result, given.get("penalty"), arguments)
     print_lines(lines + _output.saved(arguments, result, result.privacy))
     _output.say_certificate(result.privacy)
+    sys.stdout.flush()  # what follows may take long
+    if missing := silos.finish():
+        _output.remark(f"warning: {', '.join(missing)} did not confirm the last sum by --deadline")
 
 
 def _with_model(

@@ -1,6 +1,7 @@
 """``dpkern silo``: take part in a study with the records of this silo."""
 
 import argparse
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -8,9 +9,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dpkern.cli import _arguments, _data, _output
-from dpkern.cli._federated import plan_lines
+from dpkern.cli._federated import leave_at_sigterm, plan_lines
 from dpkern.cli._output import Line, print_lines
 from dpkern.data import SiloData
+from dpkern.federated.links import FederationError
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
 from dpkern.federated.study import Study
@@ -36,8 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--plan", metavar="FILE.json", help=what)
     what = "in place of --plan: take part in whatever is proposed and the ledger admits"
     add("--any-plan", action="store_true", help=what)
+    what = "fingerprint that the silos' people have compared; another study is refused"
+    add("--approve", metavar="FINGERPRINT", help=what)
     what = "say what --plan reveals to whom and costs the ledger, and stop: nobody is reached"
     add("--dry-run", action="store_true", help=what)
+    what = "file that is kept of the run: the same command goes on with it if it was killed"
+    add("--journal", metavar="FILE", help=what)
     add("--out", metavar="MODEL.npz", help="where to save the model, which all parties have")
     add("--certificate", metavar="FILE.json", help="where to save the certificate")
     what = "connect without encryption, which is for trying out on one machine"
@@ -49,6 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
     study, name = Study.read(arguments.study), arguments.name
     if name not in study.names:
         raise ValueError(f"--name must be one of {', '.join(study.names)}, got {name!r}")
+    _refuse_other_study(study, arguments.approve)
     for path in filter(None, (arguments.out, arguments.certificate)):
         _output.refuse_output(path, arguments.data, arguments.study)
     _output.refuse_same(arguments)
@@ -56,34 +63,38 @@ def run(arguments: argparse.Namespace) -> None:
         raise ValueError("give --plan FILE.json, what this silo has agreed to, or --any-plan")
     agreed = None
     if arguments.plan is not None:
-        agreed = Proposal.from_json(Path(arguments.plan).read_text(encoding="utf-8"))
+        agreed = Proposal.read(arguments.plan)
     if not Path(arguments.ledger).exists():
         raise ValueError(f"{arguments.ledger}: no such file; dpkern ledger creates one")
     if arguments.dry_run:
         if agreed is None:
             raise ValueError("--dry-run needs --plan FILE.json")
-        return _dry_run(study, agreed, arguments.ledger)
+        _dry_run(study, agreed, arguments.ledger)
+        return _warn_of_keys(arguments.approve)
     accountant, data = Accountant(arguments.ledger), _records(study, arguments)
     others = ", ".join(silo for silo in study.names if silo != name)
     print_lines(
         [
             ("study", f"{study.name}: {name}, with {others}"),
+            ("fingerprint", study.fingerprint),
             ("data", f"{Path(arguments.data).name}, {data.n} records, {data.n_features} features"),
             ("ledger", _output.ledger_text(accountant)),
             ("waiting", f"for the coordinator at {study.address}"),
         ]
     )
+    _warn_of_keys(arguments.approve)
 
     def accept(plan: Proposal) -> None:
         if agreed is not None and plan.to_json() != agreed.to_json():
             differing = "; ".join(plan.differences_from(agreed))
-            raise ValueError(f"the coordinator's plan is not that of {arguments.plan}: {differing}")
+            raise FederationError(f"the coordinator's plan is not the agreed one: {differing}")
         print_lines(_lines(study, plan))
 
     from dpkern.federated.connections import silo_link
     from dpkern.federated.keys import read_identity
     from dpkern.federated.silo import take_part
 
+    leave_at_sigterm()
     identity = read_identity(Path(arguments.keys) / f"{name}.key")
     link = silo_link(
         study,
@@ -93,20 +104,50 @@ def run(arguments: argparse.Namespace) -> None:
         deadline=arguments.deadline,
     )
     with link:
-        result = take_part(
-            study,
-            name,
-            data,
-            link,
-            identity,
-            accountant=accountant,
-            accept=accept,
-            progress=sys.stderr.isatty(),
-        )
+        try:
+            result = take_part(
+                study,
+                name,
+                data,
+                link,
+                identity,
+                accountant=accountant,
+                accept=accept,
+                journal=arguments.journal,
+                progress=sys.stderr.isatty(),
+            )
+        except (KeyboardInterrupt, SystemExit):
+            if arguments.journal is not None:
+                link.close()  # in silence, so that the others wait for it to go on
+                _output.remark(
+                    f"stopped: the same command goes on from {arguments.journal}, while the others "
+                    "wait until the coordinator's --deadline"
+                )
+            raise
     lines = [("result", f"{result.message} in {result.timing['total']:.3g} s")]
     lines += _output.saved(arguments, result, result.privacy)
     print_lines([*lines, ("ledger", _output.ledger_text(accountant))])
     _output.say_certificate(result.privacy)
+
+
+def _refuse_other_study(study: Study, approved: str | None) -> None:
+    """Raise ValueError for another study than the approved one."""
+    if approved is not None and re.sub(r"[\s-]", "", approved.lower()) != study.fingerprint.replace(
+        "-", ""
+    ):
+        raise ValueError(
+            f"--approve must be the fingerprint of the study, {study.fingerprint}, got "
+            f"{approved!r}: another study was approved; dpkern federation show prints what this "
+            "one has"
+        )
+
+
+def _warn_of_keys(approved: str | None) -> None:
+    if approved is None:
+        _output.remark(
+            "warning: nobody has said that the keys in the study are those of the other silos: "
+            "compare its fingerprint with their people, by telephone, and give it by --approve"
+        )
 
 
 def _records(study: Study, arguments: argparse.Namespace) -> SiloData:

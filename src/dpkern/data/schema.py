@@ -444,6 +444,10 @@ class Schema:
             raise ValueError(
                 f"{path} must be JSON, got {error.msg} at line {error.lineno}, column {error.colno}"
             ) from None
+        except RecursionError:
+            raise ValueError(
+                f"{path} must be a schema, got JSON that is nested too deeply"
+            ) from None
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path}: {error}") from error
 

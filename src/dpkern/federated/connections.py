@@ -11,11 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives import serialization
-
 from dpkern.federated.flower import FlowerLink, FlowerStar
 from dpkern.federated.flower_superlink import Certificates, SuperLink
-from dpkern.federated.keys import read_private
+from dpkern.federated.keys import read_certificates, read_node_key, read_node_public
 from dpkern.federated.links import FederationError
 from dpkern.federated.study import Study
 
@@ -31,12 +29,7 @@ def silo_link(
     """
     node_key = None
     if not insecure:
-        text = read_private(Path(keys) / f"{name}.node")
-        node_key = serialization.load_ssh_private_key(text, None).private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+        node_key = read_node_key(Path(keys) / f"{name}.node")
     return FlowerLink(
         name,
         _address(study),
@@ -93,9 +86,9 @@ class _OnlyStar(FlowerStar):
             super().__init__(*arguments, **options)
             self._held = held.pop_all()
 
-    def close(self, last: bytes) -> None:
+    def close(self, why: str = "") -> None:
         try:
-            super().close(last)
+            super().close(why)
         finally:
             self._held.close()
 
@@ -106,12 +99,9 @@ def superlink(study: Study, keys: PathLike, silos: PathLike, *, insecure: bool) 
     if not insecure:
         certificates = Certificates(*(folder / n for n in ("ca.crt", "server.pem", "server.key")))
         for name in study.names:
-            text = (Path(silos) / f"{name}.node.pub").read_bytes()
-            node_keys.append(
-                serialization.load_ssh_public_key(text).public_bytes(
-                    serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-                )
-            )
+            node_keys.append(read_node_public(Path(silos) / f"{name}.node.pub"))
+        for path in certificates[:2]:
+            read_certificates(path)
     host, _, port = _address(study).rpartition(":")
     return SuperLink(
         certificates=certificates,
@@ -134,4 +124,4 @@ def _authority(study: Study, insecure: bool) -> bytes | None:
         return None
     if study.certificates is None:
         raise ValueError('the table [coordinator] must have certificates = "ca.crt", got none')
-    return study.certificates.read_bytes()
+    return read_certificates(study.certificates)

@@ -3,25 +3,33 @@
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
 from dpkern._numbers import positive
+from dpkern._warn import warn
 from dpkern.data import SiloData
 from dpkern.data.parted import held_by
 from dpkern.federated.journal import RecordedStar
 from dpkern.federated.links import Star
-from dpkern.federated.masking import digest, public_stream, session_id
-from dpkern.federated.party import CoordinatorParty
+from dpkern.federated.masking import digest, public_stream, session_id, statement_of
+from dpkern.federated.party import CoordinatorParty, ProtocolError
 from dpkern.federated.proposal import OWN, Proposal
 from dpkern.federated.study import Study
 from dpkern.party import Party, Remote
 from dpkern.privacy import Budget
+from dpkern.privacy.accountant import Accountant
 from dpkern.stream import NoiseStream
 
-PROTOCOL, VERSION = 2, version("dpkern")
+PROTOCOL, VERSION = 3, version("dpkern")
+#: What a certificate says before the last lines of the silos' ledgers.
+LEDGERS = "last lines of the silos' ledgers before this run: "
+_LINE = struct.Struct("<Q8s")
+_PATIENCE = 10.0  # seconds that a run waits for silos to confirm its end
 
 
 def agreed(study: Study, plan: str) -> bytes:
@@ -81,6 +89,7 @@ class Federation(Remote):
         self.study = study if isinstance(study, Study) else Study.read(study)
         self._keys, self._star, self._journal = keys, star, journal
         self._deadline, self._insecure = positive("deadline", deadline), insecure
+        self._last, self._untold = b"", list[str]()  # what silos have yet to hear, and which
 
     def _connect(self) -> Star:
         if self._star is not None:
@@ -123,6 +132,7 @@ class Federation(Remote):
             session = session_id(study.roster, nonce, agreed(study, plan), offers)
             second = b"".join(offers)
             confirmations = b"".join(star.exchange([second] * silos))
+            ledgers = ledger_lines(study.names, offers)
             party = CoordinatorParty(
                 star,
                 colluding=study.colluding,
@@ -130,9 +140,57 @@ class Federation(Remote):
                 told=confirmations,
                 public=public_stream(session),
             )
+            party.ledgers = f"{LEDGERS}{', '.join(ledgers)}"
             with coordinated(study, party, arguments) as found:
                 yield found
-            star.close(party.told)
+            self._last, self._untold = party.told, list(study.names)
+            self._tell(star, min(self._deadline, _PATIENCE))
+        if self._untold:
+            warn(
+                f"the study is complete, but {', '.join(self._untold)} did not confirm the last "
+                "sum: `finish` goes on telling them, as does the same call with its journal",
+                UserWarning,
+            )
+
+    def _tell(self, star: Star, seconds: float) -> None:
+        told = star.finish(self._last, self._untold, seconds)
+        self._untold = [name for name in self._untold if name not in told]
+
+    def finish(self) -> tuple[str, ...]:
+        """Tell the last sum to silos that have not confirmed it, until the deadline.
+
+        A run returns its model when it has it, whether or not all silos, or the server, are there
+        to hear the end.
+
+        Returns
+        -------
+        tuple of str
+            The silos that still have not confirmed it.
+        """
+        end = time.monotonic() + self._deadline
+        while self._untold and (left := end - time.monotonic()) > 0.0:
+            with suppress(ConnectionError), self._connected()[0] as star:
+                self._tell(star, left)
+            time.sleep(min(1.0, left) if self._untold else 0.0)
+        return tuple(self._untold)
+
+
+def state_ledger(accountant: Accountant | None) -> bytes:
+    """Return what a silo's offer says of its ledger."""
+    number, check = (0, "00" * 8) if accountant is None else accountant.last_line
+    return _LINE.pack(number, bytes.fromhex(check))
+
+
+def ledger_lines(names: Sequence[str], offers: Sequence[bytes]) -> list[str]:
+    """Return the last lines of all silos' ledgers before the run, as their offers state them."""
+    lines = []
+    for name, offer in zip(names, offers, strict=True):
+        statement = statement_of(offer)
+        if len(statement) != _LINE.size:
+            raise ProtocolError(f"the offer of silo {name!r} must state its ledger's last line")
+        number, check = _LINE.unpack(statement)
+        lines.append(f"{name} line {number} ({check.hex()})" if number else f"{name} none")
+    return lines
 
 
 def proposed(study: Study, solver: str, budget: Any, arguments: Mapping[str, Any]) -> Proposal:
@@ -155,5 +213,6 @@ def coordinated(
     """Return the coordinator's data, and the arguments of its own run."""
     # Draws of its own are of silos that it does not have: nobody sees them.
     with NoiseStream() as unused:
+        party.silos = study.names
         data = held_by(party, study.described, study.sizes)
         yield data, {**arguments, "trust": study.trust, "rng": unused}

@@ -14,18 +14,25 @@ of a silo must not be more than 5 s ahead of the SuperLink's, nor 5 minutes behi
 
 import io
 import math
-import re
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
+from dpkern._warn import warn
 from dpkern.federated import flower_wire
 from dpkern.federated.flower_wire import GoneError, MessageError, Wire, pauses
-from dpkern.federated.links import CoordinatorLostError, Link, SilosLostError, Star
+from dpkern.federated.links import (
+    CoordinatorLostError,
+    Link,
+    SilosLostError,
+    Star,
+    ended,
+    readable_reason,
+)
 
 # isort: split
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -50,10 +57,13 @@ project = {name = "dpkern", version = "1.0.0"}
 publisher = "dpkern"
 components = {serverapp = "dpkern:none", clientapp = "dpkern:none"}
 """
-_REPEAT = 5.0  # seconds until a message without answer is repeated; then twice that, and so on
-_PARTING = 3.0  # seconds that an end waits until its last message is read
+_REPEAT = 5.0  # seconds until a message without answer is repeated; then up to four times that
+_REMARKED = 30.0  # seconds after which an answer is said to be missing
+_IDLE = 8.0  # most seconds between two looks of a silo for messages
+_FAREWELL = 1.5 * _IDLE  # seconds that a coordinator waits until its last message is confirmed
+_PARTING = 3.0  # seconds that a silo waits until its last message is read
+_GONE = "it left"
 _WHY = {403: "the study has ended", 412: "the SuperLink does not know node_key, or it is in use"}
-_CLASS_NAME = re.compile(r"[A-Za-z_]\w{0,63}")
 
 
 class FlowerLink(Link):
@@ -90,11 +100,12 @@ class FlowerLink(Link):
         self._round, self._started, self._ended, self._closed = 0, False, False, False
         self._pending: Any = None  # metadata of the message that is to be answered
         self._heard, self._said = b"", dict[str, Any]()  # the last message, and its answer
+        self._why: Any = ""  # what the coordinator said why it ended the study
         self._arriving: list[tuple[Any, Any]] = []
 
     def exchange(self, answer: bytes | None) -> bytes:
         if self._ended:
-            raise CoordinatorLostError("the coordinator ended the study")
+            raise ended(self._why)
         if (answer is None) == self._started:
             raise ValueError("answer must be None before the first message and bytes after it")
         allowed = self._join_deadline if answer is None else self._deadline
@@ -111,7 +122,7 @@ class FlowerLink(Link):
         if message is None:
             raise CoordinatorLostError(f"the coordinator sent nothing within {allowed:g} s")
         if not message and self._ended:
-            raise CoordinatorLostError("the coordinator ended the study")
+            raise ended(self._why)
         return message
 
     def close(self, error: str | None = None) -> None:
@@ -120,13 +131,16 @@ class FlowerLink(Link):
         self._closed, end = True, self._wire.set_deadline(_PARTING)
         with self._wire, suppress(GoneError):
             with suppress(GoneError):
-                if error is not None and self._pending is not None:
-                    self._reply(self._pending, error if _CLASS_NAME.fullmatch(error) else "Error")
-                    while time.monotonic() < end:  # answers of nodes that have left are forgotten
-                        self._check_run()
-                        time.sleep(0.1)
+                fails, pause = error is not None and self._pending is not None, pauses()
+                if fails:
+                    self._reply(self._pending, str(error))
+                # Answers of nodes that have left are forgotten.
+                while (fails or self._ended) and time.monotonic() < end:
+                    self._check_run()
+                    next(pause)
             if self._heartbeat.is_running:
                 self._heartbeat.stop()
+                self._wire.set_deadline(1.0)  # else its heartbeat is missed within a minute
                 node = {"node_id": self._wire.node.node_id}
                 self._wire.call("DeactivateNode", fleet_pb2.DeactivateNodeRequest(**node))
                 if not self._is_known:
@@ -181,12 +195,14 @@ class FlowerLink(Link):
 
     def _next(self) -> bytes | None:
         """Return the next message of the coordinator, None if there is none by the deadline."""
-        pause, checked = pauses(), time.monotonic()
+        pause, checked = pauses(_IDLE), time.monotonic()
         while (now := time.monotonic()) < self._wire.deadline:
             try:
                 request = fleet_pb2.PullMessagesRequest(node=self._wire.node)
                 found = self._wire.call("PullMessages", request)
                 trees = found.message_object_trees
+                if trees:  # more may follow soon
+                    pause = pauses(_IDLE)
                 self._arriving += zip(found.messages_list, trees, strict=True)
                 for _ in range(len(self._arriving)):
                     message = self._accept(*self._arriving.pop(0))
@@ -209,8 +225,9 @@ class FlowerLink(Link):
                 self._arriving.append((head, tree))
                 return None
             message, number = record.get("bytes"), record.get("round")
-            if kind == _ROUND and number == self._round + 1 and isinstance(message, bytes):
-                self._run, self._round, self._pending = run, number, head.metadata
+            is_next = self._run is None or number == self._round + 1  # it may have been restarted
+            if kind == _ROUND and is_next and isinstance(message, bytes):
+                self._run, self._round, self._pending = run, int(number or 0), head.metadata
                 self._heard, self._started = message, True
                 return message
             again = number == self._said.get("round") and message == self._heard
@@ -218,7 +235,7 @@ class FlowerLink(Link):
                 self._reply(head.metadata, self._said)  # the first time, it was lost on the way
                 return None
             if kind == _LAST and isinstance(message, bytes):
-                self._ended = True
+                self._ended, self._why, self._run = True, record.get("why"), run
                 with suppress(GoneError):  # the run may end while the last part of it is sent
                     self._reply(head.metadata, {"silo": self._name})
                 return message
@@ -248,11 +265,11 @@ class _Asked:
 class FlowerStar(Star):
     """The coordinator's end: a ServerApp of the SuperLink at `superlink`, in this process.
 
-    It stops the runs of coordinators before it, which died, starts one and waits until every silo
-    is there, for `join_deadline` seconds; nodes that say another name, or one that is taken, are
-    ignored. The answers of a round may take `deadline`
-    seconds. `secret` is what the SuperLink wants to know of who runs its apps; `certificates` are
-    PEM, of the authority that signed the SuperLink's, or None with `insecure`, for trying out. A
+    It stops the runs of coordinators before it, which died, and starts one. The first exchange
+    waits until every silo is there, for `join_deadline` seconds; nodes that say another name, or
+    one that is taken, are ignored. The answers of a round may take `deadline` seconds. `secret`
+    is what the SuperLink wants to know of who runs its apps; `certificates` are PEM, of the
+    authority that signed the SuperLink's, or None with `insecure`, for trying out. A
     ConnectionError is raised when the SuperLink is not there or refuses the secret.
     """
 
@@ -272,7 +289,8 @@ class FlowerStar(Star):
             raise ValueError(f"silos must be names that differ, got {self.silos}")
         context = flower_wire.encryption(certificates, insecure)
         self._nodes: dict[str, int] = {}
-        self._lost, self._closed = set[str](), False
+        self._lost, self._closed, self._is_finishing = set[str](), False, False
+        self._join_deadline = join_deadline
         try:
             token = self._start_run(superlink, secret, context)
             proof = interceptors.RuntimeTokenHttpInterceptor(token)
@@ -285,13 +303,10 @@ class FlowerStar(Star):
         beat = partial(self._wire.is_answered, "SendTaskHeartbeat", request)
         self._heartbeat = HeartbeatSender(beat)
         self._heartbeat.start()
-        try:
-            self._join(join_deadline)
-        except BaseException:
-            self.close(b"")
-            raise
 
     def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
+        if self._round == 0:
+            self._join(self._join_deadline)
         self._round += 1
         records = {
             self._nodes[name]: {"round": self._round, "bytes": message}
@@ -309,15 +324,33 @@ class FlowerStar(Star):
             self._fail(late, f"no answer within {self._deadline:g} s")
         return [self._answer(name, answers[name]) for name in self.silos]
 
-    def close(self, last: bytes) -> None:
+    def finish(self, last: bytes, silos: Sequence[str], seconds: float) -> list[str]:
+        end, looking = time.monotonic() + seconds, self._look_for_silos()
+        self._is_finishing, confirmed = True, list[str]()
+        with suppress(GoneError):
+            while left := [name for name in silos if name not in confirmed]:
+                nodes = {self._nodes[name]: name for name in left if name in self._nodes}
+                if (rest := end - time.monotonic()) <= 0.0:
+                    break
+                records = {node: {"bytes": last} for node in nodes}
+                found = self._ask(_LAST, records, min(rest, _FAREWELL))
+                answers = [(nodes[node], said) for node, said in found.items()]
+                confirmed += [name for name, said in answers if isinstance(said, dict)]
+                if len(confirmed) < len(silos):
+                    self._wire.set_deadline(rest)
+                    next(looking)
+        return confirmed
+
+    def close(self, why: str = "") -> None:
         if self._closed:
             return
         self._closed = True
         with self._wire, suppress(GoneError):
             there = [node for name, node in self._nodes.items() if name not in self._lost]
-            with suppress(GoneError):  # silos need what is said to them last
-                records = {node: {"bytes": last} for node in there}
-                self._ask(_LAST, records, self._deadline if last else _PARTING)
+            if not self._is_finishing:
+                with suppress(GoneError):
+                    records = {node: {"bytes": b"", "why": why} for node in there}
+                    self._ask(_LAST, records, _FAREWELL)
             if self._heartbeat.is_running:
                 self._heartbeat.stop()
             request = runtime_pb2.PushTaskOutputRequest(sub_status="completed")
@@ -351,27 +384,39 @@ class FlowerStar(Star):
         raise GoneError("another process that knows the secret has taken the run")
 
     def _join(self, allowed: float) -> None:
-        """Ask nodes for their names until all silos are there."""
-        end, asked = self._wire.set_deadline(allowed), _Asked()
-        again: dict[int, float] = {}  # when a node is to be asked
+        """Wait until all silos are there."""
+        end, looking = self._wire.set_deadline(allowed), self._look_for_silos()
         while missing := [name for name in self.silos if name not in self._nodes]:
-            if (now := time.monotonic()) > end:
+            if time.monotonic() > end:
                 raise SilosLostError(missing, f"did not join within {allowed:g} s")
             try:
-                found = self._wire.call("GetNodes", runtime_pb2.GetNodesRequest())
-                online = {node.node_id for node in found.nodes}
-                self._nodes = {name: node for name, node in self._nodes.items() if node in online}
-                again = {node: again.get(node, now) for node in online}
-                for node in [node for node, when in again.items() if when <= now]:
-                    again[node] = now + 5.0  # it is in another run, or its name is taken
-                    asked.waiting |= self._send(_JOIN, {node: {"bytes": b""}}, 30.0)
-                for node, said in self._pull(asked):
-                    name = said.get("silo") if isinstance(said, dict) else None
-                    if name in self.silos and self._nodes.setdefault(name, node) == node:
-                        again[node] = math.inf
+                next(looking)
             except GoneError as error:
                 self._fail(missing, str(error))
-            time.sleep(0.1)
+
+    def _look_for_silos(self) -> Iterator[None]:
+        """Ask nodes for their names, a little longer in every step."""
+        asked, pause = _Asked(), pauses(1.0)
+        again: dict[int, float] = {}  # when a node is to be asked
+        while True:
+            found, now = (
+                self._wire.call("GetNodes", runtime_pb2.GetNodesRequest()),
+                time.monotonic(),
+            )
+            online = {node.node_id for node in found.nodes}
+            self._nodes = {name: node for name, node in self._nodes.items() if node in online}
+            again = {node: again.get(node, now) for node in online}
+            for node in [node for node, when in again.items() if when <= now]:
+                again[node] = now + _REPEAT  # it has yet to look, or its name is taken
+                asked.waiting |= self._send(_JOIN, {node: {"bytes": b""}}, 30.0)
+            for node, said in self._pull(asked):
+                name = said.get("silo") if isinstance(said, dict) else None
+                if name in self.silos and self._nodes.setdefault(name, node) == node:
+                    again[node] = math.inf
+                elif isinstance(said, str):  # it does not know yet that its run has ended
+                    again[node] = now + 1.0
+            yield
+            next(pause)
 
     def _send(self, kind: str, records: Mapping[int, Any], ttl: float) -> dict[str, int]:
         """Send nodes a record each; return the node of every message that was taken."""
@@ -388,16 +433,22 @@ class FlowerStar(Star):
 
         A round ends with the first silo that fails. What is said last is for all the others too.
         """
-        end, pause = self._wire.set_deadline(allowed), pauses()
+        end, pause = self._wire.set_deadline(allowed), pauses(1.0)
         asked, found = _Asked(), dict[int, dict[str, Any] | str]()
-        patience, again = _REPEAT, 0.0
+        patience, again, remarked = _REPEAT, 0.0, end - allowed + _REMARKED
         while len(found) < len(records) and (now := time.monotonic()) < end:
             if now > again:
                 rest = {node: record for node, record in records.items() if node not in found}
                 asked.waiting |= self._send(kind, rest, end - now)
-                again, patience = now + patience, 2.0 * patience
+                again, patience = now + patience, min(2.0 * patience, 4.0 * _REPEAT)
+                if kind == _ROUND and now > remarked:
+                    late = [name for name in self.silos if self._nodes[name] in rest]
+                    why = f"no answer yet, waiting for it for at most {allowed:g} s"
+                    warn(f"{', '.join(late)}: {why}", UserWarning)
+                    remarked = math.inf
             for node, said in self._pull(asked):
-                found.setdefault(node, said)
+                if kind != _ROUND or said != _GONE:  # it may come back
+                    found.setdefault(node, said)
             if kind == _ROUND and any(isinstance(said, str) for said in found.values()):
                 break
             next(pause)
@@ -420,10 +471,9 @@ class FlowerStar(Star):
                 else:
                     whole.append((node, said))
             elif head.error.code == flower_wire.RAISED:
-                known = _CLASS_NAME.fullmatch(head.error.reason)
-                whole.append((node, f"it failed with {known[0] if known else 'an error'}"))
+                whole.append((node, f"it failed with {readable_reason(head.error.reason)}"))
             elif head.error.code == flower_wire.LEFT:
-                whole.append((node, "it left"))
+                whole.append((node, _GONE))
             # Else the SuperLink has handed the answer out, or it never came.
         return whole
 

@@ -22,9 +22,10 @@ import urllib.request
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, NoReturn, Self
 
 from dpkern.federated.flower_wire import Wire, encryption
+from dpkern.federated.links import FederationError
 
 # isort: split
 from flwr.proto.control_pb2 import RegisterNodeRequest
@@ -145,13 +146,22 @@ class SuperLink(AbstractContextManager["SuperLink"]):
         while not self._is_healthy():
             if process.poll() is not None:
                 said = log.read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"the SuperLink ended at its start; its log ends in:\n{said}")
+                raise FederationError(f"the SuperLink ended at its start; its log ends in:\n{said}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the SuperLink did not start within {self._timeout:g} s")
             time.sleep(0.05)
         with Wire(ControlHttpClient, self.address, self._encryption) as control:
             for key in self._node_keys:
                 control.call("RegisterNode", RegisterNodeRequest(public_key=key))
+
+    def wait(self) -> NoReturn:
+        """Wait until the SuperLink ends, which is an accident, and raise FederationError."""
+        status = self._process.wait()
+        raise FederationError(
+            f"the SuperLink has ended by itself, with status {status}: see the end of "
+            f"{self.folder / 'superlink.log'}, and start it again; a run that had a journal goes "
+            "on with it"
+        )
 
     def _is_healthy(self) -> bool:
         url = f"{'https' if self._encryption else 'http'}://{self.address}/health"

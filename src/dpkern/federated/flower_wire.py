@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
+from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from typing import Any
 
@@ -43,13 +44,30 @@ class MessageError(ValueError):
     """A message that is not what it must be."""
 
 
-def pauses(longest: float = 0.1) -> Iterator[None]:
-    """Sleep before every step, from 20 ms growing to `longest` seconds."""
-    seconds = 0.02
+def pauses(longest: float = 1.0) -> Iterator[None]:
+    """Sleep before every step, from 20 ms to 100 ms, then a tenth of all the time that has passed.
+
+    `longest` are the most seconds of one step.
+    """
+    begin, seconds = time.monotonic(), 0.02
     while True:
-        time.sleep(seconds)
+        time.sleep(min(seconds, longest))
         yield
-        seconds = min(1.3 * seconds, longest)
+        seconds = max(min(1.3 * seconds, 0.1), 0.1 * (time.monotonic() - begin))
+
+
+def _clock_error(response: httpx.Response) -> str:
+    """Return what is wrong with this machine's clock by a response that refuses a node, if it is.
+
+    The SuperLink takes the time of a call from 5 s ahead of its own to 305 s behind.
+    """
+    with suppress(TypeError, ValueError):
+        server = parsedate_to_datetime(response.headers.get("date", ""))
+        ahead = time.time() - server.timestamp()
+        if not -303.0 < ahead < 3.0:
+            side = "ahead of" if ahead > 0.0 else "behind"
+            return f"this machine's clock is {abs(ahead):.0f} s {side} the server's: set it right"
+    return ""
 
 
 Encryption = ssl.SSLContext | None
@@ -89,18 +107,22 @@ class Wire(AbstractContextManager["Wire"]):
 
     def call(self, method: str, request: Any) -> Any:
         """Call the API."""
-        pause = pauses(longest=1.0)
+        pause = pauses()
         while True:
             try:
                 return getattr(self._client, method)(request)
             except httpx.HTTPStatusError as error:
                 status, why = error.response.status_code, error.response.text[:200]
                 if status not in (502, 503, 504):
-                    message = f"the SuperLink {self._superlink} refused {method}: {status} {why!r}"
+                    clock = _clock_error(error.response) if status == 401 else ""
+                    said = f"{status} {clock or repr(why)}"
+                    message = f"the SuperLink {self._superlink} refused {method}: {said}"
                     raise GoneError(message, status) from None
             except httpx.TransportError as error:
                 why = f"{type(error).__name__}: {error}"
             if time.monotonic() > self.deadline or "CERTIFICATE_VERIFY_FAILED" in why:
+                if "expired" in why or "not yet valid" in why:
+                    why += " (or this machine's clock is wrong)"
                 raise GoneError(f"the SuperLink {self._superlink} is not reached: {why}")
             next(pause)
 

@@ -10,22 +10,98 @@ import os
 import secrets
 import struct
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
-from dpkern.federated.links import FederationError, Link, SilosLostError, Star
+from dpkern.federated.links import FederationError, Link, Star
+from dpkern.io import write_new
 
-_MAGIC, _NONCE = b"dpkern journal 1", 32
+_MAGIC, _NONCE, _HASH = b"dpkern journal 2", 32, 32
 _LENGTH = struct.Struct("<Q")
-_END = bytes(32)  # in place of what was asked: the silos have heard the last message
+_END = bytes(_HASH)  # in place of a question: these silos have confirmed the last message
 
 
 class JournalError(FederationError):
     """A journal of another study, of another plan, or damaged."""
 
 
+class Journal:
+    """A file of records, of which nothing is lost in silence.
+
+    It is a head, 32 random bytes, and records: each its length, its kind in 32 bytes, parts with
+    their lengths, and a hash of the record and of all before it. An append that was interrupted
+    leaves a last record that runs past the end of the file, which counts as never written; any
+    other difference is damage and raises.
+
+    Parameters
+    ----------
+    path : path
+        The file, made if there is none. Nobody else may write to it meanwhile.
+    magic : bytes
+        Its first 16 bytes.
+
+    Attributes
+    ----------
+    nonce : bytes
+        32 random bytes, the same whenever the file is opened.
+    records : list of (bytes, list of bytes)
+        Kinds and parts of the records that were there when it was opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], magic: bytes = _MAGIC) -> None:
+        self.path, self.records = Path(path), list[tuple[bytes, list[bytes]]]()
+        if not self.path.exists():
+            write_new(self.path, magic + secrets.token_bytes(_NONCE))
+        text = self.path.read_bytes()
+        start = len(magic) + _NONCE
+        if len(text) < start or not text.startswith(magic):
+            raise JournalError(
+                f"{self.path} must be the journal of a study of this version of dpkern, got "
+                "another or a damaged file: restore it from a copy, or name a new file"
+            )
+        self.nonce, self._check = text[len(magic) : start], hashlib.sha256(text[:start]).digest()
+        while start + _LENGTH.size <= len(text):
+            begin = start + _LENGTH.size
+            end = begin + _LENGTH.unpack_from(text, start)[0]
+            if end + _HASH > len(text):
+                if _can_begin(text[begin:], end - begin):
+                    break
+                self._refuse_damage()
+            check = _hash_record(self._check, text[begin:end])
+            if text[end : end + _HASH] != check:
+                self._refuse_damage()
+            self.records.append(_parse_record(text[begin:end]))
+            self._check, start = check, end + _HASH
+        self._end = start
+
+    def _refuse_damage(self) -> NoReturn:
+        number = len(self.records) + 1
+        place = f"record {number}" if number > 1 else "the head or record 1"
+        raise JournalError(
+            f"{self.path}: {place} must be as it was written, but was edited or damaged: restore "
+            "the file from a copy; without one this party cannot go on with the study, what silos "
+            "have charged stands, and another study needs a new journal"
+        )
+
+    def append(self, kind: bytes, parts: Sequence[bytes]) -> None:
+        """Append a record, which is on the disk when this returns."""
+        body = kind + _LENGTH.pack(len(parts))
+        body += b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+        check = _hash_record(self._check, body)
+        record = _LENGTH.pack(len(body)) + body + check
+        with open(self.path, "ab") as file:
+            if file.tell() > self._end:  # an interrupted append has left something
+                file.truncate(self._end)
+            file.write(record)
+            file.flush()
+            os.fsync(file.fileno())
+        self._check, self._end = check, self._end + len(record)
+
+
 class RecordedStar(Star):
-    """A star whose answers are in a file before anything depends on them.
+    """A star whose answers are in a journal before anything depends on them.
+
+    A record's kind is the hash of the questions, and its parts are the answers.
 
     Parameters
     ----------
@@ -33,49 +109,26 @@ class RecordedStar(Star):
     connect : callable () -> Star
         Connects to the silos; called when an answer is not in the file.
     path : path
-        The file, made if there is none. Nobody else may write to it meanwhile.
+        Of the journal.
 
     Attributes
     ----------
     nonce : bytes
-        32 random bytes, the same whenever the file is opened.
+        The journal's.
     """
 
     def __init__(
         self, silos: Sequence[str], connect: Callable[[], Star], path: str | os.PathLike[str]
     ) -> None:
-        self.silos, self._connect, self._path = tuple(silos), connect, Path(path)
+        self.silos, self._connect, self._journal = tuple(silos), connect, Journal(path)
         self._star: Star | None = None
-        self._records: list[tuple[bytes, list[bytes]]] = []
-        self._next, self._told_last = 0, False
-        if self._path.exists():
-            self._read()
-        else:
-            self.nonce = secrets.token_bytes(_NONCE)
-            self._write(_MAGIC + self.nonce, "xb")
-
-    def _read(self) -> None:
-        """Read all whole records; what was written when the coordinator died is dropped."""
-        text = self._path.read_bytes()
-        start = len(_MAGIC) + _NONCE
-        if len(text) < start or not text.startswith(_MAGIC):
-            raise JournalError(f"{self._path} is no journal of a study")
-        self.nonce = text[len(_MAGIC) : start]
-        while (record := _record(text, start)) is not None:
-            asked, answers, start = record
-            if asked == _END:
-                self._told_last = True
-                continue
+        self._records = [record for record in self._journal.records if record[0] != _END]
+        ended = [record for record in self._journal.records if record[0] == _END]
+        self._confirmed = [name.decode() for _, names in ended for name in names]
+        self._next, self.nonce = 0, self._journal.nonce
+        for _, answers in self._records:
             if len(answers) != len(self.silos):
-                raise JournalError(f"{self._path} is of a study with {len(answers)} silos")
-            self._records.append((asked, answers))
-        os.truncate(self._path, start)
-
-    def _write(self, text: bytes, mode: str) -> None:
-        with open(self._path, mode) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+                raise JournalError(f"{path} is of a study with {len(answers)} silos")
 
     def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
         asked = hashlib.sha256(b"".join(_LENGTH.pack(len(m)) + m for m in messages)).digest()
@@ -83,50 +136,59 @@ class RecordedStar(Star):
             recorded, answers = self._records[self._next]
             if recorded != asked:
                 raise JournalError(
-                    f"{self._path} is of another study, another plan or another version of dpkern"
+                    f"{self._journal.path} is of another study, another plan or another version of "
+                    "dpkern"
                 )
         else:
             if self._star is None:
                 self._star = self._connect()
             answers = self._star.exchange(messages)
-            self._write(_record_of(asked, answers), "ab")
+            self._journal.append(asked, answers)
         self._next += 1
         return answers
 
-    def close(self, last: bytes) -> None:
-        if last and self._told_last:
-            return
-        if last and self._star is None:  # it died before the silos had heard the last message
-            with suppress(SilosLostError):
+    def finish(self, last: bytes, silos: Sequence[str], seconds: float) -> list[str]:
+        left = [name for name in silos if name not in self._confirmed]
+        if left:
+            if self._star is None:
                 self._star = self._connect()
+            if told := self._star.finish(last, left, seconds):
+                self._journal.append(_END, [name.encode() for name in told])
+                self._confirmed += told
+        return [name for name in silos if name in self._confirmed]
+
+    def close(self, why: str = "") -> None:
         if self._star is not None:
-            self._star.close(last)
-            if last:
-                self._write(_record_of(_END, []), "ab")
+            self._star.close(why)
 
 
-def _record_of(asked: bytes, answers: Sequence[bytes]) -> bytes:
-    """Return what is written of an exchange."""
-    parts = b"".join(_LENGTH.pack(len(part)) + part for part in answers)
-    text = asked + _LENGTH.pack(len(answers)) + parts
-    return _LENGTH.pack(len(text)) + text + hashlib.sha256(text).digest()
+def _hash_record(before: bytes, body: bytes) -> bytes:
+    """Return the hash of a record and, by the hash before it, of all of the file up to it."""
+    return hashlib.sha256(before + _LENGTH.pack(len(body)) + body).digest()
 
 
-def _record(text: bytes, start: int) -> tuple[bytes, list[bytes], int] | None:
-    """Return what was asked, the answers and the end of the record at a place, if it is whole."""
-    begin = start + _LENGTH.size
-    if len(text) < begin:
-        return None
-    end = begin + _LENGTH.unpack_from(text, start)[0]
-    body = text[begin:end]
-    if text[end : end + 32] != hashlib.sha256(body).digest():
-        return None
-    answers, place = [], 32 + _LENGTH.size
-    for _ in range(_LENGTH.unpack_from(body, 32)[0]):
+def _parse_record(body: bytes) -> tuple[bytes, list[bytes]]:
+    """Return the hash of the questions, and the answers that are whole."""
+    answers, place = [], _HASH + _LENGTH.size
+    while place + _LENGTH.size <= len(body):
         size = _LENGTH.unpack_from(body, place)[0]
         place += _LENGTH.size + size
         answers.append(body[place - size : place])
-    return body[:32], answers, end + 32
+    return body[:_HASH], answers
+
+
+def _can_begin(part: bytes, length: int) -> bool:
+    """Return whether a record of this length can begin so; else its length is damaged.
+
+    The answers' own lengths, as far as they are there, give the length a second time.
+    """
+    place = _HASH + _LENGTH.size
+    if len(part) < place:
+        return length >= place
+    left = _LENGTH.unpack_from(part, _HASH)[0]
+    while left and place + _LENGTH.size <= len(part):
+        place, left = place + _LENGTH.size + _LENGTH.unpack_from(part, place)[0], left - 1
+    return place + left * _LENGTH.size <= length if left else place == length
 
 
 class SteadyLink(Link):

@@ -13,15 +13,17 @@ import base64
 import datetime
 import ipaddress
 import os
-import secrets
 import stat
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from dpkern._numbers import count
+from dpkern.io import write_new
 
 try:
     from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -72,7 +74,7 @@ def read_identity(path: PathLike) -> Ed25519PrivateKey:
     """
     try:
         key = serialization.load_pem_private_key(read_private(path), None)
-    except (TypeError, ValueError):  # encrypted, or anything else
+    except (TypeError, ValueError, UnsupportedAlgorithm):  # encrypted, or anything else
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise ValueError(
@@ -92,6 +94,53 @@ def read_private(path: PathLike) -> bytes:
                 "and make a new key if others may have read it"
             )
         return file.read()
+
+
+def read_node_key(path: PathLike) -> bytes:
+    """Return a silo's private key for Flower, as PEM; errors are as those of `read_identity`."""
+    try:
+        key = serialization.load_ssh_private_key(read_private(path), None)
+        return key.private_bytes(_PEM, _PKCS8, _PLAIN)
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        raise _no_node_key(path) from None
+
+
+def read_node_public(path: PathLike) -> bytes:
+    """Return a silo's public key for Flower, as PEM.
+
+    Raises
+    ------
+    ValueError
+        When the file holds no such key.
+    OSError
+        When it cannot be read.
+    """
+    try:
+        key = serialization.load_ssh_public_key(Path(path).read_bytes())
+        return key.public_bytes(_PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        raise _no_node_key(path) from None
+
+
+def _no_node_key(path: PathLike) -> ValueError:
+    return ValueError(
+        f"{path} must be a node key (EC, OpenSSH), such as `dpkern federation keys` makes, got "
+        "another or a damaged file: copy it again, or make new keys for this silo"
+    )
+
+
+def read_certificates(path: PathLike) -> bytes:
+    """Return certificates in PEM, whole ones; errors are as those of `read_node_public`."""
+    text = Path(path).read_bytes()
+    try:
+        x509.load_pem_x509_certificates(text)
+        text.decode("ascii")
+    except ValueError:
+        raise ValueError(
+            f"{path} must be certificates (PEM), such as the ca.crt that `dpkern federation keys` "
+            "makes for the coordinator, got another or a damaged file: copy it again"
+        ) from None
+    return text
 
 
 def new_node_key(path: PathLike) -> None:
@@ -170,19 +219,13 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _write(private: dict[Path, bytes], public: dict[Path, bytes] | None = None) -> None:
-    """Write new files, each of which appears when it is whole."""
+    """Write new files, all of them or none."""
     modes = dict.fromkeys(private, 0o600) | dict.fromkeys(public or {}, 0o644)
     for path in modes:
         if os.path.lexists(path):
             raise FileExistsError(f"{path} must not exist yet: keys are never overwritten")
-    for path, content in (private | (public or {})).items():
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with open(os.open(temporary, flags, modes[path]), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)  # unlike renaming, this fails if there is a file by now
-        finally:
-            temporary.unlink()
+    with ExitStack() as written:
+        for path, content in (private | (public or {})).items():
+            write_new(path, content, modes[path])
+            written.callback(path.unlink)
+        written.pop_all()

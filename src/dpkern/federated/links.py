@@ -4,13 +4,21 @@ A study is a sequence of rounds. In every round the coordinator sends each silo 
 waits for one answer from each. What is in the messages is no concern of the transports.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Self
 
+_REASON = re.compile(r"[A-Za-z_]\w{0,63}(: [ -~]{1,500})?", re.ASCII)
+
 
 class FederationError(RuntimeError):
-    """A study that cannot begin or go on."""
+    """A study that cannot begin or go on; its text holds public facts alone."""
+
+    @property
+    def public_reason(self) -> str:
+        """What the other parties are told."""
+        return str(self)
 
 
 class SilosLostError(FederationError):
@@ -29,6 +37,31 @@ class SilosLostError(FederationError):
 
 class CoordinatorLostError(FederationError):
     """The coordinator failed, left, or did not send its next message in time."""
+
+
+def ended(why: object = "") -> CoordinatorLostError:
+    """Return the error of a silo that the coordinator has told so, with the reason that it gave."""
+    reason = f": {readable_reason(why)}" if why else ""
+    return CoordinatorLostError(f"the coordinator ended the study{reason}")
+
+
+def public_reason(error: BaseException) -> str:
+    """Return what other parties are told of an error: its class, and a reason if that is public.
+
+    That is for an error to say, by an attribute `public_reason`: texts of others may follow from
+    records.
+    """
+    reason = getattr(error, "public_reason", "")
+    text = reason.replace("\n", " ").encode("unicode_escape").decode()[:500]
+    return readable_reason(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def readable_reason(said: object) -> str:
+    """Return a reason that another party has sent, or "an error" for text that could be no reason.
+
+    It is printable ASCII, which cannot act on a terminal.
+    """
+    return said if isinstance(said, str) and _REASON.fullmatch(said) else "an error"
 
 
 class Star(ABC):
@@ -53,14 +86,24 @@ class Star(ABC):
         """
 
     @abstractmethod
-    def close(self, last: bytes) -> None:
-        """Send every silo a last message, which is not answered, and end the connections."""
+    def finish(self, last: bytes, silos: Sequence[str], seconds: float) -> list[str]:
+        """Send these silos the last message, and return those that confirm it in so many seconds.
+
+        It may be called again for the others, by other connections too.
+        """
+
+    @abstractmethod
+    def close(self, why: str = "") -> None:
+        """End the connections; unless `finish` was called, silos learn that the study has ended.
+
+        They are told why by the reason of an error (`public_reason`).
+        """
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close(b"")
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
+        self.close("" if error is None else public_reason(error))
 
 
 class Link(ABC):
@@ -78,10 +121,10 @@ class Link(ABC):
 
     @abstractmethod
     def close(self, error: str | None = None) -> None:
-        """End the connection; an error, the name of a class alone, tells the coordinator why."""
+        """End the connection; the reason of an error tells the coordinator why."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.close(None if kind is None else kind.__name__)
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
+        self.close(None if error is None else public_reason(error))

@@ -6,6 +6,7 @@ Both are for trying a study out, and for tests: connections within a machine hav
 import queue
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import (
     Client,
@@ -16,14 +17,14 @@ from multiprocessing.connection import (
 )
 from time import monotonic, sleep
 
-from dpkern.federated.links import CoordinatorLostError, Link, SilosLostError, Star
+from dpkern.federated.links import CoordinatorLostError, Link, SilosLostError, Star, ended
 
 
 class QueueStar(Star):
     """Silos in threads of this process; `links` are their ends."""
 
     def __init__(self, silos: Sequence[str], *, deadline: float = 60.0) -> None:
-        self.silos, self._deadline = tuple(silos), deadline
+        self.silos, self._deadline, self._is_finishing = tuple(silos), deadline, False
         self.links = tuple(QueueLink(deadline) for _ in silos)
 
     def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
@@ -40,16 +41,24 @@ class QueueStar(Star):
             answers.append(answer)
         return answers
 
-    def close(self, last: bytes) -> None:
-        for link in self.links:
-            link.received.put(last or None)
+    def finish(self, last: bytes, silos: Sequence[str], seconds: float) -> list[str]:
+        self._is_finishing = True
+        for name, link in zip(self.silos, self.links, strict=True):
+            if name in silos:
+                link.received.put(last)
+        return list(silos)
+
+    def close(self, why: str = "") -> None:
+        if not self._is_finishing:
+            for link in self.links:
+                link.received.put(why)
 
 
 class QueueLink(Link):
     """A silo's end of a `QueueStar`."""
 
     def __init__(self, deadline: float) -> None:
-        self.received: queue.Queue[bytes | None] = queue.Queue()
+        self.received: queue.Queue[bytes | str] = queue.Queue()
         self.sent: queue.Queue[bytes | str] = queue.Queue()
         self._deadline = deadline
 
@@ -60,8 +69,8 @@ class QueueLink(Link):
             message = self.received.get(timeout=self._deadline)
         except queue.Empty:
             raise CoordinatorLostError("no message by the deadline") from None
-        if message is None:
-            raise CoordinatorLostError("the coordinator ended the study")
+        if isinstance(message, str):
+            raise ended(message)
         return message
 
     def close(self, error: str | None = None) -> None:
@@ -78,6 +87,7 @@ class ProcessStar(Star):
         self.silos, self._key, self._deadline = tuple(silos), key, deadline
         self._server = socket.create_server(("127.0.0.1", port), backlog=len(silos))
         self._connections: dict[str, Connection] = {}
+        self._is_finishing = False
 
     @property
     def address(self) -> tuple[str, int]:
@@ -93,13 +103,15 @@ class ProcessStar(Star):
         SilosLostError
             When one has not by the deadline.
         """
-        end = monotonic() + self._deadline
-        while missing := [name for name in self.silos if name not in self._connections]:
+        self._accept(self.silos, self._deadline)
+
+    def _accept(self, silos: Sequence[str], seconds: float) -> None:
+        end = monotonic() + seconds
+        while missing := [name for name in silos if name not in self._connections]:
             self._server.settimeout(max(end - monotonic(), 1e-3))
             try:
                 accepted, _ = self._server.accept()
             except TimeoutError:
-                self.close(b"")
                 raise SilosLostError(missing, "no connection by the deadline") from None
             accepted.setblocking(True)
             connection = Connection(accepted.detach())
@@ -115,6 +127,7 @@ class ProcessStar(Star):
                 connection.close()
 
     def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
+        self.accept()
         end, lost = monotonic() + self._deadline, []
         for name, message in zip(self.silos, messages, strict=True):
             try:
@@ -139,14 +152,23 @@ class ProcessStar(Star):
                     raise SilosLostError([name], "the connection is closed") from None
         return [answers[name] for name in self.silos]
 
-    def close(self, last: bytes) -> None:
-        for connection in self._connections.values():
-            try:
+    def finish(self, last: bytes, silos: Sequence[str], seconds: float) -> list[str]:
+        self._is_finishing = True
+        with suppress(SilosLostError):
+            self._accept(silos, seconds)
+        return self._send(last, silos)
+
+    def _send(self, last: bytes, silos: Sequence[str]) -> list[str]:
+        """Send silos a message and close their connections; return those that have taken it."""
+        told = []
+        for name in [name for name in silos if name in self._connections]:
+            with self._connections.pop(name) as connection, suppress(OSError):
                 connection.send_bytes(last)
-            except OSError:
-                continue
-            finally:
-                connection.close()
+                told.append(name)
+        return told
+
+    def close(self, why: str = "") -> None:
+        self._send(b"", () if self._is_finishing else self.silos)
         self._server.close()
 
 
@@ -173,7 +195,7 @@ class ProcessLink(Link):
                     said = self._connection.recv_bytes()
                     if said:
                         return said
-                    raise CoordinatorLostError("the coordinator ended the study")
+                    raise ended()
             except (EOFError, OSError):
                 self.close()
                 sleep(0.05)

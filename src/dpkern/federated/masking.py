@@ -148,13 +148,19 @@ def _refuse_unsigned(
             ) from None
 
 
+def statement_of(offer: bytes) -> bytes:
+    """Return what a silo has signed in its offer beside its key."""
+    return offer[_BYTES:-_SIGNATURE]
+
+
 class Session(Secret):
     """One silo's keys with every other one, for the rounds of one session.
 
     The calls are, each with what the others have sent: `accept`, `confirm`, and `mask` for every
     round. Keys exist in the memory of one process alone, so that a silo that was restarted needs a
-    new session. `wipe`, or leaving a `with` block, overwrites them; of the shared secrets that they
-    are derived from, Python keeps copies until it uses the memory again.
+    new session, unless it has kept the ephemeral key in a journal (`silo_journal`). `wipe`, or
+    leaving a `with` block, overwrites them; of the shared secrets that they are derived from,
+    Python keeps copies until it uses the memory again.
 
     Parameters
     ----------
@@ -167,18 +173,22 @@ class Session(Secret):
         32 bytes of the coordinator's, new for every session.
     agreed : bytes
         32 bytes, the digest of the study and of the plan as this silo has read and accepted them.
+    statement : bytes
+        What the silo signs together with its key, for all others to read (`statement_of`).
+    ephemeral : X25519PrivateKey or None
+        The session's own key, of a silo that goes on after a restart; None makes one.
 
     Attributes
     ----------
     offer : bytes
-        A fresh X25519 public key with a signature, to be sent.
+        A fresh X25519 public key and the statement with a signature, to be sent.
     id : bytes
         32 bytes, the same for all parties; empty before `accept`.
     """
 
     __slots__ = (
         *("_agreed", "_confirmed", "_ephemeral", "_identity", "_last", "_lock", "_name", "_nonce"),
-        *("_process", "_roster", "id", "offer"),
+        *("_process", "_rest", "_roster", "id", "offer"),
     )
 
     def __init__(
@@ -188,6 +198,8 @@ class Session(Secret):
         roster: Roster,
         nonce: bytes,
         agreed: bytes,
+        statement: bytes = b"",
+        ephemeral: x25519.X25519PrivateKey | None = None,
     ) -> None:
         if roster.keys.get(name) != identity.public_key().public_bytes_raw():
             raise ValueError(
@@ -199,9 +211,11 @@ class Session(Secret):
         self._identity, self._name, self._roster = identity, name, roster
         self._nonce, self._agreed, self._process = nonce, agreed, this_process()
         self._confirmed, self._last, self._lock = False, -1, threading.Lock()
-        self._ephemeral: x25519.X25519PrivateKey | None = x25519.X25519PrivateKey.generate()
-        key = self._ephemeral.public_key().public_bytes_raw()
-        self.offer = self._signed("offer", (roster.digest, nonce, agreed), key)
+        own = ephemeral or x25519.X25519PrivateKey.generate()
+        self._ephemeral: x25519.X25519PrivateKey | None = own
+        key = own.public_key().public_bytes_raw()
+        self._rest = len(statement) + _SIGNATURE  # what follows a key
+        self.offer = self._signed("offer", (roster.digest, nonce, agreed), key + statement)
         self.id = b""
 
     def __repr__(self) -> str:
@@ -233,7 +247,7 @@ class Session(Secret):
             for (name, offer), key in zip(others, self._pairs(), strict=True):
                 try:
                     shared = ephemeral.exchange(
-                        x25519.X25519PublicKey.from_public_bytes(offer[:-_SIGNATURE])
+                        x25519.X25519PublicKey.from_public_bytes(offer[: -self._rest])
                     )
                 except ValueError:  # a point of low order, which only its silo can have signed
                     raise SessionError(f"the offer of silo {name!r} must hold a key") from None

@@ -1,9 +1,12 @@
 """What the parties of a study run: solver, budget and arguments, as they tell one another."""
 
+import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from json import JSONDecodeError
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -63,8 +66,17 @@ class Proposal:
         b = self.budget
         given = {"mu": b.mu} if b.epsilon is None else {"epsilon": b.epsilon, "delta": b.delta}
         arguments = {name: _told(name, value) for name, value in self.arguments.items()}
-        values = {"solver": self.solver, "budget": given, "arguments": arguments}
-        return json.dumps(encode(values), sort_keys=True, allow_nan=False)
+        values = encode({"solver": self.solver, "budget": given, "arguments": arguments})
+        values["digest"] = _digest(values)
+        return json.dumps(values, sort_keys=True, allow_nan=False)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Self:
+        """Read the plan of a file; raise ValueError, which names the file, for what is none."""
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from error
 
     def differences_from(self, agreed: "Proposal") -> list[str]:
         """Return what of this plan is not as it was agreed, for people."""
@@ -79,16 +91,27 @@ class Proposal:
     def from_json(cls, text: str) -> Self:
         """Return the plan that others told; raise ValueError for what is none."""
         try:
-            values = decode(json.loads(text))
+            stated = json.loads(text)
+            if stated.pop("digest") != _digest(stated):
+                raise ValueError("a plan must have its own digest: it was edited or damaged")
+            values = decode(stated)
             arguments = {str(k): _understood(v) for k, v in values["arguments"].items()}
             return cls(str(values["solver"]), Budget(**values["budget"]), arguments)
         except (AttributeError, KeyError, TypeError, RecursionError, JSONDecodeError) as error:
-            raise ValueError(f"a plan must hold solver, budget and arguments: {error}") from error
+            raise ValueError(
+                f"a plan must hold solver, budget, arguments and digest: {error}"
+            ) from error
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, allow_nan=False)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _written(plan: Proposal) -> dict[str, str]:
     """Return the parts of a plan as JSON, in which no text of others can act on a screen."""
     values = json.loads(plan.to_json())
+    del values["digest"]
     parts = {json.dumps(name): value for name, value in values.pop("arguments").items()} | values
     return {name: json.dumps(value) for name, value in parts.items()}
 

@@ -1,27 +1,41 @@
 """A silo's side of a study: it runs the solver on its own records, and believes nobody."""
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from dpkern._warn import warn
 from dpkern.data import SiloData
 from dpkern.data.parted import held_by
-from dpkern.federated.federation import PROTOCOL, VERSION, agreed
-from dpkern.federated.journal import SteadyLink
-from dpkern.federated.links import Link
-from dpkern.federated.masking import Session, public_stream
+from dpkern.federated.federation import (
+    LEDGERS,
+    PROTOCOL,
+    VERSION,
+    agreed,
+    ledger_lines,
+    state_ledger,
+)
+from dpkern.federated.journal import JournalError, SteadyLink
+from dpkern.federated.links import FederationError, Link
+from dpkern.federated.masking import Session, digest, public_stream
 from dpkern.federated.party import ProtocolError, SiloParty
 from dpkern.federated.proposal import Proposal
+from dpkern.federated.silo_journal import RecordedLink, SiloJournal
 from dpkern.federated.study import Study
 from dpkern.party import Party
+from dpkern.privacy import Certificate
 from dpkern.privacy.accountant import Accountant
+from dpkern.privacy.charges import KeptCharge
 from dpkern.solvers import SolverResult, solve
 from dpkern.stream import NoiseStream
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-_OFFER, _CONFIRMATION = 96, 64
+_OFFER, _CONFIRMATION = 112, 64
 
 
 def take_part(
@@ -33,6 +47,7 @@ def take_part(
     *,
     accountant: Accountant | None,
     accept: Callable[[Proposal], None] = lambda plan: None,
+    journal: str | os.PathLike[str] | None = None,
     rng: int | NoiseStream | None = None,
     n_threads: int | None = None,
     progress: bool = False,
@@ -59,8 +74,11 @@ def take_part(
         beyond its budget.
     accept : callable
         Is called with the plan, and raises where the silo does not take part.
+    journal : path, optional
+        A file in which the messages are kept. Killed in a run, the same call with the same journal
+        goes on with it (`dpkern.federated.silo_journal`), as long as the coordinator waits.
     rng : int, NoiseStream or None
-        As for `dpkern.solve`; a seed is not private.
+        As for `dpkern.solve`; a seed is not private. No stream with a journal, which has its own.
     n_threads, progress
         As for `dpkern.solve`.
 
@@ -75,14 +93,42 @@ def take_part(
         When the coordinator is gone. What was sent is charged.
     """
     place, link = study.names.index(name), SteadyLink(link)
-    first = link.exchange(None)
-    plan, nonce = _understood(study, first)
-    accept(plan)
-    text = plan.to_json()
-    m = len(study.names)
-    with Session(identity, name, study.roster, nonce, agreed(study, text)) as session:
+    if journal is not None and isinstance(rng, NoiseStream):
+        raise ValueError("rng must be None or a seed with a journal, got a NoiseStream")
+    if study.silos[place].key != identity.public_key().public_bytes_raw():
+        raise ValueError(
+            f"identity must be the private key of silo {name!r} in the study, got another: compare "
+            "the study's key with the one that `dpkern federation keys` has printed"
+        )
+    statement, warns = state_ledger(accountant), accountant is not None
+    with ExitStack() as stack:
+        ephemeral = None
+        if journal is not None:
+            about = digest("silo", study.digest.encode(), name.encode())
+            kept = stack.enter_context(SiloJournal(journal, identity, about, statement))
+            link = RecordedLink(link, kept, partial(_is_settled, accountant, kept.charge))
+            statement, ephemeral, warns = kept.statement, kept.ephemeral, warns and not kept.heard
+            if accountant is not None:
+                accountant = accountant.resuming(KeptCharge(kept.charge, kept.add_charge))
+            rng = kept.stream if rng is None else rng
+        resumes = journal is not None and bool(kept.heard)
+        first = link.exchange(None)
+        plan, nonce = _understood(study, first)
+        try:
+            accept(plan)
+        except FederationError as error:
+            if not resumes:
+                raise
+            why = f"{journal} is of a run with another plan, name a new file: {error}"
+            raise JournalError(why) from None
+        text, m = plan.to_json(), len(study.names)
+        whole = agreed(study, text)
+        session = stack.enter_context(
+            Session(identity, name, study.roster, nonce, whole, statement, ephemeral)
+        )
         second = link.exchange(session.offer)
-        third = link.exchange(session.accept(_parts(second, m, _OFFER)))
+        offers = _parts(second, m, _OFFER)
+        third = link.exchange(session.accept(offers))
         session.confirm(_parts(third, m, _CONFIRMATION))
         party = SiloParty(
             link,
@@ -92,14 +138,42 @@ def take_part(
             opening=first + second + third,
             public=public_stream(session.id),
         )
+        ledgers = ledger_lines(study.names, offers)
+        party.ledgers = f"{LEDGERS}{', '.join(ledgers)}"
+        if accountant is not None and warns:
+            _warn_of_lines_seen_before(ledgers, accountant)
         own = {"rng": rng, "n_threads": n_threads, "progress": progress}
         return run_plan(plan, study, party, data, accountant=accountant, **own)
+
+
+def _is_settled(accountant: Accountant | None, charge: int | None) -> bool:
+    """Return whether a ledger has the certificate of a charge whose run has released something."""
+    if accountant is None or charge is None:
+        return False
+    certificates = (one.guarantee for one in accountant.entries if one.number == charge)
+    return any(isinstance(one, Certificate) and one.releases for one in certificates)
+
+
+def _warn_of_lines_seen_before(ledgers: Sequence[str], accountant: Accountant) -> None:
+    """Warn of silos whose ledgers end where they ended before a study that this ledger has.
+
+    They have charged that study since, unless their charges were undone.
+    """
+    notes = [note for one in accountant.certificates for note in one.notes]
+    before = {line for note in notes for line in note.removeprefix(LEDGERS).split(", ")}
+    for line in [line for line in ledgers if line in before and not line.endswith(" none")]:
+        warn(
+            f"{line.split()[0]}: its ledger ends where it ended before an earlier study, so that "
+            "what it has charged since is undone: ask its people before this one goes on",
+            UserWarning,
+        )
 
 
 def run_plan(
     plan: Proposal, study: Study, party: Party, data: SiloData, **own: Any
 ) -> SolverResult:
     """Run the solver of a plan as a silo, with arguments of `dpkern.solve` that are its `own`."""
+    party.silos = study.names
     here = held_by(party, data, study.sizes)
     return solve(plan.solver, here, budget=plan.budget, **own, **plan.arguments)
 

@@ -62,6 +62,15 @@ _DATA = ("schema", "features", "n_features", "sparse", *_OPTIONS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
+def fingerprint(content: bytes) -> str:
+    """Return 125 bits of the SHA-256, for people to compare: five groups of letters and digits.
+
+    Shorter ones could be met by trying: who writes a study could make two of one fingerprint.
+    """
+    text = base64.b32encode(hashlib.sha256(content).digest()).decode().lower()
+    return "-".join(text[i : i + 5] for i in range(0, 25, 5))
+
+
 def checked_name(name: object) -> str:
     """Return a silo's name, or raise ValueError."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -85,6 +94,11 @@ class Silo:
                 f"key of silo {self.name!r} must be an Ed25519 public key, the 44 characters of "
                 "base64 that `dpkern federation keys` prints, got another"  # perhaps a private one
             )
+
+    @property
+    def fingerprint(self) -> str:
+        """Short form of the key, which the silo's people can read to others."""
+        return fingerprint(self.key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +257,11 @@ class Study:
         }
         text = json.dumps(encode(content), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Short form of the digest, which people compare by telephone (`fingerprint`)."""
+        return fingerprint(self.digest.encode())
 
     def without(self, silos: Collection[str]) -> Self:
         """Return the study of the other silos, which is another one; raise if too few are left."""

@@ -1,16 +1,19 @@
 """Readers of data files, and atomic writing of files."""
 
-from dpkern.io.files import refuse_unwritable, replacing
+from dpkern.io.files import refuse_unwritable, replacing, write_new
 from dpkern.io.frame import read_frame
+from dpkern.io.npz import read_arrays
 from dpkern.io.reading import read_feature_range, read_records, read_table
 from dpkern.io.table import Table
 
 __all__ = [
     "Table",
+    "read_arrays",
     "read_feature_range",
     "read_frame",
     "read_records",
     "read_table",
     "refuse_unwritable",
     "replacing",
+    "write_new",
 ]

@@ -8,7 +8,7 @@ import secrets
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -77,6 +77,21 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_new(path: str | os.PathLike[str], content: bytes, mode: int = 0o600) -> None:
+    """Write a new file, which appears when it is whole; raise FileExistsError if there is one."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)  # unlike renaming, this fails if there is a file by now
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
 
 
 def refuse_unwritable(path: str | os.PathLike[str]) -> None:

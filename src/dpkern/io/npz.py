@@ -1,11 +1,15 @@
 """Archives of arrays, .npz, whose X may be dense or CSR."""
 
+import errno
+import math
+import os
 import zipfile
-import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from dpkern.data.csr import is_sparse
 from dpkern.data.validation import Matrix
@@ -14,16 +18,56 @@ from dpkern.io.table import Table, canonical_csr, refuse_width
 _ARRAYS = ("X", "y", "groups", "person")
 
 
+def read_arrays(
+    path: str | os.PathLike[str], names: Sequence[str], *, compressed: bool = True
+) -> dict[str, NDArray[Any]]:
+    """Return those arrays of an .npz archive that it has, without pickle.
+
+    Their stated sizes are compared with what the archive holds before memory is taken for them.
+
+    Raises
+    ------
+    ValueError
+        When the archive is damaged, or a part is no such array, or `compressed` against that.
+    """
+    arrays = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in names:
+                if f"{name}.npy" not in archive.namelist():
+                    continue
+                info = archive.getinfo(f"{name}.npy")
+                is_whole = info.file_size <= os.path.getsize(path)
+                if not compressed and not (is_whole and info.compress_type == zipfile.ZIP_STORED):
+                    raise ValueError(f"{name} must not be compressed")
+                with archive.open(info) as part:
+                    _refuse_size(name, part, info.file_size)
+                with archive.open(info) as part:
+                    arrays[name] = np.lib.format.read_array(part, allow_pickle=False)
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # of a place before the file's begin
+            raise
+        raise ValueError(f"{path} is damaged or not an .npz archive") from error
+    except Exception as error:  # of zipfile, zlib, and of Python's own parser for headers
+        raise ValueError(f"{path} is damaged, or not an .npz archive of plain arrays") from error
+    return arrays
+
+
+def _refuse_size(name: str, part: IO[bytes], size: int) -> None:
+    """Raise ValueError unless an array of the stated shape fills its part of the archive."""
+    readers = {(1, 0): np.lib.format.read_array_header_1_0}
+    readers[2, 0] = np.lib.format.read_array_header_2_0
+    shape, _, dtype = readers[np.lib.format.read_magic(part)](part)
+    if part.tell() + math.prod(shape) * dtype.itemsize != size:
+        raise ValueError(f"{name} must fill its part of the archive, got the shape {shape}")
+
+
 def read_npz(path: Path, n_features: int | None, dtype: DTypeLike, labelled: bool) -> Table:
     path.stat()
     if not path.is_dir() and not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is damaged or not an .npz archive")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in _ARRAYS if name in archive}
-            stored_as = archive.get("format")
-    except (ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is damaged, or not an .npz archive of plain arrays") from error
+    arrays = read_arrays(path, (*_ARRAYS, "format"))
+    stored_as = arrays.pop("format", None)
     if "X" not in arrays and stored_as is not None:
         arrays["X"] = _read_csr(path, str(stored_as.astype(str)), dtype)
     needed = ("X", "y") if labelled else ("X",)
@@ -51,11 +95,13 @@ def read_npz(path: Path, n_features: int | None, dtype: DTypeLike, labelled: boo
 
 
 def _read_csr(path: Path, stored_as: str, dtype: DTypeLike) -> Matrix:
-    from scipy.sparse import load_npz
+    from scipy.sparse import csr_array
 
     if stored_as != "csr":
         raise ValueError(f"{path} must hold X as 'csr', got {stored_as!r}: save X.tocsr()")
+    parts = read_arrays(path, ("data", "indices", "indptr", "shape"))
     try:
-        return canonical_csr(load_npz(path), dtype)
+        csr = parts["data"], parts["indices"], parts["indptr"]
+        return canonical_csr(csr_array(csr, shape=tuple(parts["shape"].tolist())), dtype)
     except (KeyError, TypeError, ValueError):  # whose messages may quote the data
         raise ValueError(f"{path} is damaged, or its arrays are no CSR matrix of numbers") from None

@@ -16,7 +16,15 @@ from dpkern.privacy import spending_report
 from dpkern.privacy.adaptive import Cost, Costs, Filter
 from dpkern.privacy.append_only import AppendOnlyFile, Row
 from dpkern.privacy.certificate import Certificate
-from dpkern.privacy.charges import Charge, Entry, Guarantee, entries_of, is_pair, write_costs
+from dpkern.privacy.charges import (
+    Charge,
+    Entry,
+    Guarantee,
+    KeptCharge,
+    entries_of,
+    is_pair,
+    write_costs,
+)
 from dpkern.privacy.gdp import gdp_epsilon
 from dpkern.privacy.law import DRAW_ERROR
 from dpkern.privacy.ledger import text
@@ -36,6 +44,9 @@ CHARGED = "charged to an accountant before the first release"
 
 class BudgetSpentError(RuntimeError):
     """An accountant's budget does not admit a charge; nothing was charged, nothing was released."""
+
+    #: What others are told, without the budget's figures.
+    public_reason = "its ledger has no room for this plan"
 
 
 class Accountant:
@@ -89,6 +100,7 @@ class Accountant:
         unit: str | None = None,
     ) -> None:
         self._file, self._part = AppendOnlyFile(path, _KIND), None
+        self._kept: KeptCharge | None = None
         given = _checked(epsilon, delta, neighbours, unit)
         rows = self._file.rows()
         if not rows and epsilon is None:
@@ -114,8 +126,9 @@ class Accountant:
                     "is not changed; leave the figures out to open the file, or name another one"
                 )
         self._budget = {name: head[name] for name in _BUDGET}
-        # Rows that have been read, and their charges: certificates take long to read.
-        self._known: tuple[list[Row], list[Entry]] = rows[:1], []
+        # Rows that have been read or written, and their charges, as certificates take long to read;
+        # one tuple for this accountant and its parts.
+        self._known: list[tuple[list[Row], list[Entry]]] = [(rows[:1], [])]
 
     @property
     def path(self) -> str:
@@ -155,6 +168,13 @@ class Accountant:
         found = object.__new__(type(self))
         found.__dict__.update(self.__dict__)
         found.__dict__["_part"] = name
+        return found
+
+    def resuming(self, kept: KeptCharge) -> Self:
+        """Return this accountant for one run, whose charge an earlier process may have made."""
+        found = object.__new__(type(self))
+        found.__dict__.update(self.__dict__)
+        found.__dict__["_kept"] = kept
         return found
 
     def __copy__(self) -> Self:
@@ -230,6 +250,7 @@ class Accountant:
                 costs = filter_.costs(spending, self._sums(filter_, others), entry.costs)
             row = {"event": "settle", "id": number, "time": _now(), "costs": write_costs(costs)}
             writer.append([{**row, "certificate": certificate.to_dict()}])
+            self._charges(writer.rows)  # so that it misses this line if it is undone
 
     def charge_together(self, charges: Sequence[tuple[str, Guarantee, bool]]) -> list[int]:
         """Charge all of these, or none and raise BudgetSpentError; return their numbers.
@@ -260,6 +281,7 @@ class Accountant:
             ]
             if admitted:
                 writer.append(rows)
+                self._charges(writer.rows)
         if not admitted:  # others need not wait for the figures of the message
             raise self._refusal(entries, charges, costs)
         return numbers
@@ -306,7 +328,7 @@ class Accountant:
     ) -> Charge:
         """Return the charge of a run that protects this unit, to be made before it releases."""
         self._refuse_relation(neighbours)
-        charge = Charge(self, what, seeded, self._records(unit))
+        charge = Charge(self, what, seeded, self._records(unit), self._kept)
         charge.bound(bound)
         return charge
 
@@ -343,7 +365,7 @@ class Accountant:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """All charges; of a part, its own and those of no part."""
-        found = self._charges(self._file.rows())
+        found = self._read()
         return tuple(e for e in found if self._part is None or e.part in (None, self._part))
 
     @property
@@ -359,30 +381,48 @@ class Accountant:
         It is that of charges that were fixed beforehand. Where results have chosen what to charge,
         and when to look, what holds is the epsilon of the whole budget.
         """
-        return self._spent(self._charges(self._file.rows()))
+        return self._spent(self._read())
 
     @property
     def remaining(self) -> float:
         """The largest epsilon, at the accountant's delta, of one more Gaussian run."""
-        return self._left(self._charges(self._file.rows()))
+        return self._left(self._read())
 
     @property
     def remaining_mu(self) -> float:
         """The largest mu of one more Gaussian run, rounded down; 0 where none is admitted."""
-        return self._left_mu(self._charges(self._file.rows()))
+        return self._left_mu(self._read())
 
-    def _charges(self, rows: list[Row]) -> list[Entry]:
+    @property
+    def last_line(self) -> tuple[int, str]:
+        """Number and check of the file's last line, which nobody can undo without another having
+        the same number.
+
+        The silos of a study tell them to one another, and certificates have them.
+        """
+        self._read()
+        return self._file.last_line()
+
+    def _read(self) -> list[Entry]:
+        """Return all charges in the file."""
+        known = self._known[0]  # as it was before the file is read: another thread may read more
+        return self._charges(self._file.rows(), known)
+
+    def _charges(
+        self, rows: list[Row], known: tuple[list[Row], list[Entry]] | None = None
+    ) -> list[Entry]:
         """Return the charges of a file's rows; raise if it is not the file that was opened."""
         if not rows or {name: rows[0].get(name) for name in _BUDGET} != self._budget:
             raise ValueError(f"{self.path} must be the file that was opened; it has been replaced")
-        before, known = self._known
+        before, entries = known or self._known[0]
         if rows[: len(before)] != before:
             raise ValueError(
                 f"{self.path} must hold every charge that was read from it before; it has been "
                 "replaced by another, or by an older copy"
             )
-        found = entries_of(self.path, rows, known, len(before))
-        self._known = rows[:], found
+        found = entries_of(self.path, rows, entries, len(before))
+        if len(rows) >= len(self._known[0][0]):
+            self._known[0] = rows[:], found
         return found
 
     def _filter(self, entries: Sequence[Entry], asked: Sequence[Guarantee] = ()) -> Filter:
@@ -423,7 +463,7 @@ class Accountant:
 
     def _figures(self) -> list[tuple[Entry, float, float, float]]:
         """Return every charge, its own epsilon, and what is spent and left after it."""
-        entries, rows = self._charges(self._file.rows()), []
+        entries, rows = self._read(), []
         filter_ = self._filter(entries)
         for i, entry in enumerate(entries, 1):
             if self._part is None or entry.part in (None, self._part):

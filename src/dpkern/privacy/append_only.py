@@ -33,6 +33,10 @@ class AppendOnlyFile:
         # Complete lines that have been read, their rows and the last check.
         self._known: tuple[bytes, list[Row], str] = b"", [], ""
 
+    def last_line(self) -> tuple[int, str]:
+        """Return the number of the last line that was read or written, and its check."""
+        return len(self._known[1]), self._known[2]
+
     def rows(self) -> list[Row]:
         """Return all complete rows, without a lock; none where there is no file."""
         try:
@@ -53,7 +57,7 @@ class AppendOnlyFile:
                 os.lseek(descriptor, 0, os.SEEK_END)
                 os.write(descriptor, b"\n")
             elif len(content) > complete:  # nothing had been released by whom the line is
-                os.ftruncate(descriptor, complete)
+                self._remove_end(descriptor, complete)
             yield Writer(descriptor, rows)
             if create and not complete and os.name == "posix":  # the folder has a new entry
                 folder = os.open(os.path.dirname(self.path), os.O_RDONLY)
@@ -67,10 +71,23 @@ class AppendOnlyFile:
             finally:  # Ctrl-C may come before it has unlocked
                 os.close(descriptor)
 
+    def _remove_end(self, descriptor: int, complete: int) -> None:
+        try:
+            os.ftruncate(descriptor, complete)
+        except PermissionError as error:  # an attribute of the file allows appending alone
+            raise PermissionError(
+                error.errno,
+                "its last line was cut off when a charge was interrupted, and has to be removed: "
+                "allow that for the next charge (chattr -a)",
+                self.path,
+            ) from None
+
     def _locked(self, create: bool) -> int:
-        flags = os.O_RDWR | (os.O_CREAT if create else 0) | getattr(os, "O_BINARY", 0)
+        # Only appended to, so that the file may have the attribute that allows nothing else.
+        flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
+        flags |= getattr(os, "O_BINARY", 0)
         while True:
-            descriptor = os.open(self.path, flags, 0o666)
+            descriptor = os.open(self.path, flags, 0o600)
             try:
                 _lock(descriptor)
                 there = os.stat(self.path)
@@ -107,7 +124,7 @@ class AppendOnlyFile:
                 if rest != f'{check}"}}':
                     raise ValueError("the check is wrong")
                 rows.append(json.loads(f"{body}}}"))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(
                     f"{self.path} must be as it was written: line {number} was edited or damaged, "
                     f"or a line before it is missing ({error}); restore the file from a copy"
@@ -126,14 +143,14 @@ class Writer:
         """Append rows all at once; if this raises, none is there, as far as the disk obeys."""
         end = os.lseek(self._descriptor, 0, os.SEEK_END)
         check = _last_check(self._descriptor, end)
-        lines = []
+        lines, written = [], []
         for row in rows:
             body = json.dumps(row, ensure_ascii=False, allow_nan=False)[:-1]
             check = _check(check, body)
             lines.append(f'{body}{_CHECK}{check}"}}\n')
+            written.append(json.loads(f"{body}}}"))  # as it will be read
         data = "".join(lines).encode()
         try:
-            os.lseek(self._descriptor, end, os.SEEK_SET)
             if os.write(self._descriptor, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self._descriptor)
@@ -141,7 +158,7 @@ class Writer:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, end)
             raise
-        self.rows += [dict(row) for row in rows]
+        self.rows += written
 
 
 def _is_whole(line: bytes) -> bool:

@@ -1,12 +1,15 @@
 """The channel of releases: ledger, noise stream, readers, neighbour relation and parties."""
 
+import math
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern.party import Party
+from dpkern.party import ImplausibleError, Party
 from dpkern.privacy.ledger import Ledger, Release
 from dpkern.stream import NoiseStream
 
@@ -17,6 +20,17 @@ SEEN_BY = {
     "shuffle": "whoever sees the shuffled messages of a round",
     "local": "everybody: a user is believed by itself alone",
 }
+
+
+# The norm of d standard normal draws exceeds sqrt(d) by so much with probability exp(-40) at most:
+# in a million releases with less than 1e-11.
+_DEVIATIONS = 9.0
+_ROUNDING = 1.05  # factor that covers rounding to grids, which adds at most 1/32 to a bound
+
+
+def largest_norm(bound: float, std: float, dim: int) -> float:
+    """Return the largest plausible norm of a vector of norm up to `bound` plus such noise."""
+    return _ROUNDING * (bound + std * (math.sqrt(dim) + _DEVIATIONS))
 
 
 @dataclass(frozen=True)
@@ -78,19 +92,48 @@ class Channel:
             held[self.party.silo] = numbers[self.party.silo]
         return held
 
-    def total(self, noisy: NDArray[np.float64], grid: float, what: str) -> NDArray[np.float64]:
+    def total(
+        self, noisy: NDArray[np.float64], grid: float, what: str, bound: float, std: float
+    ) -> NDArray[np.float64]:
         """Return the sum of the noisy sums (m, ...) of silos, which are on the grid.
 
         Its readers see nothing else of these. It is recorded already, as all that is returned here.
+        A sum over other processes must be plausible: `bound` is that of the norm of the exact one,
+        and `std` that of a silo's noise on a coordinate.
         """
         steps = (noisy / grid).astype(np.int64).sum(axis=0)
-        if self.party is not None:
-            steps = self.party.total(steps, f"{what}, grid {grid!r}")
-        return steps * grid
+        if self.party is None:
+            return steps * grid
+        steps = self.party.total(steps, f"{what}, grid {grid!r}")
+        total = np.multiply(steps, grid, dtype=np.float64)
+        most = largest_norm(bound, math.sqrt(len(noisy)) * std, total.size)
+        if not (norm := float(np.linalg.norm(total))) <= most:
+            raise ImplausibleError(
+                f"the {what} of all silos must have a norm of at most {most:.3g}, got {norm:.3g}: "
+                "a silo, or the coordinator, has sent something else, and masks hide which; the "
+                "study ends"
+            )
+        return total
 
-    def messages(self, noisy: NDArray[np.float64], what: str) -> NDArray[np.float64]:
-        """Return the noisy message of every silo, shape (m, ...)."""
-        return noisy if self.party is None else self.party.messages(noisy, what)
+    def messages(
+        self, noisy: NDArray[np.float64], what: str, most: Sequence[float]
+    ) -> NDArray[np.float64]:
+        """Return the noisy message of every silo, shape (m, ...).
+
+        Those of other processes must be plausible: `most` are the largest norms (`largest_norm`).
+        """
+        if self.party is None:
+            return noisy
+        rows, names = self.party.messages(noisy, what), self.party.silos
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms = np.linalg.norm(rows.reshape(len(rows), -1), axis=1)
+        for j, (norm, largest) in enumerate(zip(norms.tolist(), most, strict=True)):
+            if not norm <= min(largest, sys.float_info.max):
+                raise ImplausibleError(
+                    f"{names[j] if names else f'silo {j}'}: its {what} must have a norm of at most "
+                    f"{largest:.3g}, got {norm:.3g}: it has sent something else; the study ends"
+                )
+        return rows
 
     def seen(
         self,

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -117,12 +117,31 @@ def _read_costs(row: dict[str, list[float]] | None) -> Costs | None:
     return {name: Cost(*(not_negative("costs", v) for v in values)) for name, values in row.items()}
 
 
+@dataclass(frozen=True)
+class KeptCharge:
+    """The charge of a run that goes on after a restart of its process.
+
+    `number` is that of the charge that an earlier process has made, None before it; `keep` is
+    called with the number of one that is made.
+    """
+
+    number: int | None
+    keep: Callable[[int], None]
+
+
 class Charge:
     """The charge of a run: made once, before its first release, and settled by its certificate."""
 
-    def __init__(self, accountant: "Accountant", what: str, seeded: bool, records: int) -> None:
+    def __init__(
+        self,
+        accountant: "Accountant",
+        what: str,
+        seeded: bool,
+        records: int,
+        kept: "KeptCharge | None" = None,
+    ) -> None:
         self.accountant, self._what, self._seeded = accountant, what, seeded
-        self._records = records
+        self._records, self._kept, self._is_resumed = records, kept, False
         self._number: int | None = None
         self._process = 0
         self.together: Sequence[Charge] = (self,)
@@ -133,11 +152,33 @@ class Charge:
 
     def make(self) -> None:
         """Charge this run, and those with it, unless that is done; raise if there is no room."""
-        if self._number is None:
+        if self._kept is not None and self._number is None and self._kept.number is not None:
+            self._resume(self._kept.number)
+        if self._number is None and not self._is_resumed:
             asked = [(one._what, one._bound, one._seeded) for one in self.together]
             numbers = self.accountant.charge_together(asked)
             for one, number in zip(self.together, numbers, strict=True):
                 one._number, one._process = number, os.getpid()
+            if self._kept is not None:
+                self._kept.keep(numbers[0])
+
+    def _resume(self, number: int) -> None:
+        """Take over the charge that an earlier process of this run has made.
+
+        One that was withdrawn, before anything was released, is made anew.
+        """
+        entries = self.accountant.entries
+        entry = next((entry for entry in entries if entry.number == number), None)
+        is_same = entry is not None and entry.what == self._what
+        if entry is None or not is_same or not (entry.ended or entry.guarantee == self._bound):
+            raise ValueError(
+                f"{self.accountant.path} must hold charge {number}, of this run before its "
+                "restart, got none or another: it has been replaced, by an older copy perhaps"
+            )
+        if isinstance(entry.guarantee, Certificate):
+            self._is_resumed = bool(entry.guarantee.releases)
+        else:
+            self._is_resumed, self._number, self._process = True, number, os.getpid()
 
     def settle(self, certificate: Certificate) -> None:
         """Put the certificate in the place of the bound; where that fails, the bound stands."""
@@ -151,6 +192,8 @@ class Charge:
 
     def withdraw(self) -> None:
         """Settle the charge of a run that has released nothing."""
+        if self._is_resumed:  # what the process before this one has released is charged
+            return
         self.settle(
             Certificate(
                 trust="central",

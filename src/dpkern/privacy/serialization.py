@@ -136,7 +136,7 @@ def read_json(kind: type["Certificate"], path: str | os.PathLike[str]) -> "Certi
         return from_mapping(kind, json.loads(Path(path).read_bytes()))
     except UnicodeDecodeError:
         raise ValueError(f"{path}: not a dpkern certificate (no JSON text)") from None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{path}: not a dpkern certificate ({error})") from error
 
 

@@ -16,8 +16,6 @@ import json
 import os
 import textwrap
 import threading
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -180,18 +178,21 @@ def _json(text: str) -> Any:
             raise json.JSONDecodeError("a key is there twice", text, 0)
         return dict(pairs)
 
-    return json.loads(text, object_pairs_hook=once)
+    try:
+        return json.loads(text, object_pairs_hook=once)
+    except RecursionError:
+        raise json.JSONDecodeError("it is nested too deeply", text, 0) from None
 
 
 def _header(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    import numpy as np
+    from dpkern.io import read_arrays
 
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            header: Mapping[str, Any] = _json(str(arrays["header"]))
+        arrays = read_arrays(path, ("header",), compressed=False)
+        header: Mapping[str, Any] = _json(str(arrays["header"]))
         if "privacy" in header:
             return header
-    except (KeyError, ValueError, EOFError, zlib.error, zipfile.BadZipFile):
+    except (KeyError, ValueError):
         pass
     raise ValueError(f"{path} is no dpkern model")
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern._numbers import count, positive
 from dpkern.privacy._exact import sqrt_down, sqrt_up
-from dpkern.privacy.channel import Channel
+from dpkern.privacy.channel import Channel, largest_norm
 from dpkern.privacy.ledger import Release
 from dpkern.privacy.mechanisms.grids import choose_grids, noise_std, require_sums
 from dpkern.privacy.mechanisms.shares import require_share, share_std
@@ -133,6 +133,9 @@ class GaussianSum:
         if shares and noisy and grids is not None:
             require_share(min(stds), grids[0])
 
+        # The largest norms of exact sums; they saturate where numbers of records are private.
+        saturated = None if grids is None or not channel.add_remove else 2.0**52 * max(grids)
+        self._bounds = [saturated or n * clip for n in counts]
         self.sigma = _read_only(stds)
         self.grid = None if grids is None else _read_only(grids)
         one = shares or k == 1
@@ -178,9 +181,15 @@ class GaussianSum:
         if self._shares:
             released = noisy.sum(axis=0)
             if self.grid is not None:
-                released = channel.total(noisy, float(self.grid[0]), entry.what)
+                bound, share = sum(self._bounds), float(self.sigma[0])
+                released = channel.total(noisy, float(self.grid[0]), entry.what, bound, share)
             return channel.seen(released, sums.sum(axis=0), entry.std, entry.sampling)
-        released = channel.messages(noisy, entry.what) if by_silo else noisy.reshape(total.shape)
+        if by_silo:
+            pairs = zip(self._bounds, self.sigma.tolist(), strict=True)
+            most = [largest_norm(bound, std, d) for bound, std in pairs]
+            released = channel.messages(noisy, entry.what, most)
+        else:
+            released = noisy.reshape(total.shape)
         return channel.seen(released, sums, entry.std, entry.sampling)
 
     def _active_entry(self, active: NDArray[np.bool_]) -> Release:
@@ -210,13 +219,14 @@ class GaussianSum:
         return result
 
     def release_results(
-        self, steps: int, compute: Callable[..., NDArray[np.float64]]
+        self, steps: int, compute: Callable[..., NDArray[np.float64]], most: Sequence[float]
     ) -> NDArray[np.float64]:
         """Return what `release_steps` does, one result per silo, of those in other processes too.
 
-        Every silo sends its result alone, which is less than what is recorded.
+        Every silo sends its result alone, which is less than what is recorded; `most` are the
+        largest plausible norms of results.
         """
-        return self._channel.messages(self.release_steps(steps, compute), self._entry.what)
+        return self._channel.messages(self.release_steps(steps, compute), self._entry.what, most)
 
 
 def _stds(

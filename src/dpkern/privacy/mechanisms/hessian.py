@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern._numbers import count, positive
 from dpkern.privacy._exact import round_up, sqrt_up
-from dpkern.privacy.channel import Channel
+from dpkern.privacy.channel import Channel, largest_norm
 from dpkern.privacy.mechanisms.grids import (
     choose_hessian_grid,
     grid_records,
@@ -113,6 +113,9 @@ class GaussianHessian:
                 self.sigma = noise_std(self.sensitivity, mu)
             if self._shares is not None:
                 self._share_noise(self._shares.silos - self._shares.colluding, mu, self.grid)
+        # The largest norms of exact sums, by silo where each is released (`grid_records`).
+        most = [size if self.records is None else self.records << 11 for size in sizes]
+        self._bounds = [records * B for records in most]
         packed = dim * (dim + 1) // 2
         self._entry = channel.describe(
             what=what,
@@ -159,11 +162,17 @@ class GaussianHessian:
         channel.ledger.append(self._entry)
         if self._shares is not None and self.grid is not None:
             rows, columns = np.triu_indices(self._dim)
-            packed = channel.total(noisy[:, rows, columns], self.grid, self._entry.what)
+            packed = channel.total(
+                noisy[:, rows, columns], self.grid, self._entry.what, sum(self._bounds), self._share
+            )
             whole = np.empty((1, self._dim, self._dim))
             whole[0, rows, columns] = whole[0, columns, rows] = packed
             return channel.seen(whole, sums.sum(axis=0), self.sigma)
-        released = channel.messages(noisy, self._entry.what) if self._k > 1 else noisy
+        released = noisy
+        if self._k > 1:  # the noise of an entry off the diagonal is there twice
+            std, packed_dim = math.sqrt(2.0) * self.sigma, self._entry.dim
+            most = [largest_norm(bound, std, packed_dim) for bound in self._bounds]
+            released = channel.messages(noisy, self._entry.what, most)
         return channel.seen(released, sums, self.sigma)
 
     def _noise(self, grid: float) -> FloatArray:

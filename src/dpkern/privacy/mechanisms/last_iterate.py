@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern.privacy._exact import ratio_down, ratio_up, round_up, sqrt_up, times
-from dpkern.privacy.channel import Channel
+from dpkern.privacy.channel import Channel, largest_norm
 from dpkern.privacy.local_runs import LocalRuns
 from dpkern.privacy.mechanisms.grids import choose_message_grid, noise_std, round_to_grid
 
@@ -52,7 +52,7 @@ class LastIterate:
         """
         runs, K = self._runs, len(self._runs.step_sizes)
         found = {n: self._calibrated(n, start) for n in set(runs.sizes)}
-        D, sigma, grid = zip(*(found[n] for n in runs.sizes), strict=True)
+        D, sigma, grid, reach = zip(*(found[n] for n in runs.sizes), strict=True)
         entry = self._channel.describe(
             what=f"last of {K} noisy local iterates (sensitivity includes the steps before)",
             sensitivity=D,
@@ -67,10 +67,11 @@ class LastIterate:
         for t in range(K):
             iterate = round_to_grid(step(theta, t), q[:, np.newaxis], 2.0**50)
             theta = iterate + kernels.gaussian(iterate.shape, std, grid=q, rng=self._channel.stream)
-        return self._channel.seen(self._channel.messages(theta, entry.what), None, sigma)
+        most = [largest_norm(W, s, runs.dim) for W, s in zip(reach, sigma, strict=True)]
+        return self._channel.seen(self._channel.messages(theta, entry.what, most), None, sigma)
 
-    def _calibrate(self, n: int, start: float) -> tuple[float, float, float]:
-        """Return D = s f(c, K), sigma = D / mu, both rounded up, and q of a silo of n records."""
+    def _calibrate(self, n: int, start: float) -> tuple[float, float, float, float]:
+        """Return D = s f(c, K), sigma = D / mu, both rounded up, q and W of a silo of n records."""
         runs = self._runs
         a, b = self._step
         nominal = ratio_up(2 * a, n * b)
@@ -83,7 +84,7 @@ class LastIterate:
         grid = choose_message_grid(sensitivity=nominal, sigma=guess, bound=W, dim=runs.dim)
         s = runs.step_sensitivity(n, W, grid)
         D = ratio_up(*times(s, self._factor.as_integer_ratio()))
-        return D, noise_std(D, self._mu), grid
+        return D, noise_std(D, self._mu), grid, W
 
 
 def last_iterate_factor(c: Fraction, steps: int) -> float:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern.privacy._exact import ratio_up, sqrt_up
-from dpkern.privacy.channel import Channel
+from dpkern.privacy.channel import Channel, largest_norm
 from dpkern.privacy.mechanisms.grids import choose_message_grid, noise_std, round_to_grid
 from dpkern.privacy.mechanisms.shares import require_share, share_std, total_std
 
@@ -88,7 +88,9 @@ class GaussianMessages:
         if self._per_silo:
             channel.ledger.append(self._described(sensitivity=D, std=sigma, grid=grid))
             noisy = self._noisy(rounded, channel.own(np.array(sigma)), grid)
-            return channel.seen(channel.messages(noisy, what), rounded, sigma)
+            reach = bound * math.sqrt(self._dim)
+            most = [largest_norm(reach, std, self._dim) for std in sigma]
+            return channel.seen(channel.messages(noisy, what, most), rounded, sigma)
         if shares is not None:
             honest = shares.silos - shares.colluding
             share = share_std(D[0], self._mu, honest)
@@ -98,7 +100,9 @@ class GaussianMessages:
             entry = self._described(sensitivity=D[0], std=std, grid=grid[0], draws=draws)
             channel.ledger.append(entry)
             noisy = self._noisy(rounded, channel.own(np.full(m, share)), grid * m)
-            return channel.seen(channel.total(noisy, grid[0], what), rounded.sum(axis=0), std)
+            reach = m * bound * math.sqrt(self._dim)
+            released = channel.total(noisy, grid[0], what, reach, share)
+            return channel.seen(released, rounded.sum(axis=0), std)
         channel.ledger.append(self._described(sensitivity=D[0], std=sigma[0], grid=grid[0]))
         total = rounded.sum(axis=0, keepdims=True)
         noisy = self._noisy(total, np.array(sigma), grid)[0]

@@ -74,6 +74,8 @@ def notes_on_data(run: "Run") -> tuple[str, ...]:
         notes = (*notes, SHARED_NOISE.format(run.shares.colluding, run.shares.silos))
         if data.party is not None and data.party.note is not None:
             notes = (*notes, data.party.note)
+    if data.party is not None and data.party.ledgers is not None:
+        notes = (*notes, data.party.ledgers)
     notes = (*notes, *data.notes)
     if isinstance(loss, Oracle) and not isinstance(loss, MLP) and run.budget is not None:
         varies = run.sizes_are_hidden or run.parameters["sampling"] == WITHOUT_REPLACEMENT

@@ -14,7 +14,7 @@ from dpkern._html import table
 from dpkern._serialize import decode, encode
 from dpkern.data import Schema, Transform
 from dpkern.data.frames import column_names, refuse_other_names, table_columns
-from dpkern.io import refuse_unwritable, replacing
+from dpkern.io import read_arrays, refuse_unwritable, replacing
 from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle
 from dpkern.plotting import plot_history
@@ -292,14 +292,9 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
         When it cannot be read.
     """
     try:
-        with open(os.fspath(path), "rb") as file:
-            if file.read(2) != b"PK":  # np.load would suggest allow_pickle=True
-                raise ValueError("no .npz archive")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as arrays:
-                stored = json.loads(str(arrays["header"]))
-                coef = arrays["coef"]
-                classes = arrays.get("classes")
+        arrays = read_arrays(path, ("header", "coef", "classes"), compressed=False)
+        stored, coef = json.loads(str(arrays["header"])), arrays["coef"]
+        classes = arrays.get("classes")
         header = decode(stored)
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r}, expected {FORMAT}")

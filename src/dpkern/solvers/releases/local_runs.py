@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern.privacy.channel import largest_norm
 from dpkern.privacy.local_runs import LocalRuns, norm_bound
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.last_iterate import LastIterate
@@ -307,7 +308,24 @@ class NoisySteps:
     def models(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Return the silos' models, shape (m, d), after steps eta (K,) from the public w."""
         mechanism = self._mechanism
-        return mechanism.release_results(len(eta), lambda **noise: self._steps(w, eta, **noise))
+        return mechanism.release_results(
+            len(eta), lambda **noise: self._steps(w, eta, **noise), self._largest_norms(w, eta)
+        )
+
+    def _largest_norms(self, w: FloatArray, eta: FloatArray) -> list[float]:
+        """Return the largest plausible norm of each silo's model: twice what its steps can add."""
+        objective, sigma = self._run.objective, self._mechanism.sigma
+        if objective.smooth is not None:  # whose gradients have no common bound
+            return [math.inf] * len(sigma)
+        rest, n = np.linalg.norm(objective.prox(np.zeros(w.shape[-1]), 1.0)), objective.data.sizes
+        reach = np.full(len(sigma), np.linalg.norm(w))
+        for step in eta.tolist():
+            mean = [
+                largest_norm(self._run.clip, std / size, objective.data.d)
+                for std, size in zip(sigma.tolist(), n.tolist(), strict=True)
+            ]
+            reach = max(1.0, step * objective.l2 - 1.0) * reach + step * np.array(mean) + rest
+        return list((2.0 * reach).tolist())
 
     async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Return the average of the silos' models, shape (d,)."""
