@@ -37,9 +37,10 @@ from dpkern.solvers.base.reach import announce_length, refuse_sizes
 
 # Least clip norm, as a share of row_bound |phi'(0)|, largest noise in margins, and the noise up to
 # which larger clip norms go, the last two in units of `margin_noise`: with noise in every round, of
-# which most is lost again; with noise that is added once to the result; with budgets for gradients
-# and for differences of them, along the path or from an anchor; with every record in one round.
-_EVERY_ROUND, _ONCE = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13)
+# which most is lost again; with noise that is added once to the result, for labels and for targets;
+# with budgets for gradients and for differences of them, along the path or from an anchor; with
+# every record in one round.
+_EVERY_ROUND, _ONCE, _ONCE_TARGETS = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13), (0.5, 0.2, 0.2)
 _DIFFERENCES, _ANCHORED = (0.28, 0.35, 0.5), (0.5, 0.25, 0.25)
 _IN_TURN = (0.5, 0.25, 0.25)
 # The largest clip norm in row_bound |phi'(0)|, and that of labels where the horizon is that of
@@ -261,7 +262,8 @@ def hidden_descent(
         default if is_auto(given.get(name, AUTO)) else given[name]
         for name, default in zip(_REPEATS, (rounds, local_steps), strict=True)
     )
-    noise, bold = _ONCE if R == 1 else _EVERY_ROUND, 1.0 if numbers.convex else 1.0 / K
+    once = _ONCE if numbers.labels else _ONCE_TARGETS
+    noise, bold = once if R == 1 else _EVERY_ROUND, 1.0 if numbers.convex else 1.0 / K
     return descent(numbers, {**given, "local_steps": K}, rounds=rounds, bold=bold, noise=noise)
 
 
