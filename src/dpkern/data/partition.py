@@ -257,7 +257,7 @@ def train_test_split(
     """
     rows: Any = X if is_sparse(X) or is_frame(X) else np.asarray(X)
     y = np.asarray(y)
-    if not (rows.ndim and y.ndim):
+    if not (rows.shape and y.shape):
         raise TypeError("X and y must be arrays of records, got others")
     n = rows.shape[0]
     if n != len(y) or n < 2:
