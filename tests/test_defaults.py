@@ -103,6 +103,13 @@ def test_bounds_of_targets_centre_them_at_no_cost():
     assert far.score(X, y + 1000.0) > around.score(X, y + 1000.0)
 
 
+def test_targets_far_beyond_their_bounds_are_clipped_in_silence():
+    X, y = regression()
+    how = {"task": "regression", "target_bound": (-1e308, 0.0)}
+    data = dpk.SiloData.split(X, np.where(y == y.max(), 1.7e308, y), 1, **how)
+    assert np.abs(data.y).max() == data.target_bound == 5e307
+
+
 def test_targets_without_a_bound_are_said():
     X, y = regression()
     with pytest.warns(dpk.data.ScaleWarning, match="no target_bound was stated") as caught:
