@@ -398,7 +398,8 @@ def test_verify_refuses_another_end_than_the_releases_tell(monkeypatch):
         values = run("gradient_descent", silos(), rounds=6, callback=lambda *_: None)
     values = values.privacy.to_dict()
     (note,) = (note for note in values["notes"] if note.startswith("the run ended"))
-    assert "where it may have on the records, there is none" in note
+    assert "all rounds of the run, its budget of epsilon 1 and delta 1e-05; where" in note
+    assert note.endswith("where it may have on the records, there is none")
     edits = [(3, []), *((n, [note.replace(" 3,", f" {n},")]) for n in (0, -1, 1.5, True, "x", 4))]
     edits += [(None, [note])]
     for after, notes in edits:

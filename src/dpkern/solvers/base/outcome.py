@@ -50,8 +50,8 @@ OF_ITS_OWN = (
 
 ENDED = (
     "the run ended after update {}, by an error: taken as true that the error depended neither on "
-    "the records nor on what was released; where it may have on what was released, the run's "
-    "budget is the guarantee, and where it may have on the records, there is none"
+    "the records nor on what was released; where it may have on what was released, the guarantee "
+    "is that of all rounds of the run{}; where it may have on the records, there is none"
 )
 
 
@@ -81,7 +81,12 @@ def notes_on_data(run: "Run") -> tuple[str, ...]:
         place = ("", ", nor on its place in the batch") if varies else (", its place", "")
         notes = (*notes, OF_ITS_OWN.format(loss.name, *place))
     if run.ended is not None:
-        notes = (*notes, ENDED.format(run.updates))
+        given, most = run.parameters["budget"], ""
+        if given is not None and not run.paper:
+            figures = {"epsilon": given.epsilon, "delta": given.delta}
+            figures = {"mu": given.mu} if given.epsilon is None else figures
+            most = f", its budget of {' and '.join(f'{k} {v:g}' for k, v in figures.items())}"
+        notes = (*notes, ENDED.format(run.updates, most))
     if run.monitor is run.objective:
         notes = (
             *notes,
