@@ -104,6 +104,27 @@ def test_bounds_of_targets_centre_them_at_no_cost():
     assert far.score(X, y + 1000.0) > around.score(X, y + 1000.0)
 
 
+def test_targets_far_beyond_their_bounds_are_clipped_in_silence():
+    X, y = regression()
+    how = {"task": "regression", "target_bound": (-1e308, 0.0)}
+    data = dpk.SiloData.split(X, np.where(y == y.max(), 1.7e308, y), 1, **how)
+    assert np.abs(data.y).max() == data.target_bound == 5e307
+
+
+def test_predictions_of_a_network_add_the_middle_of_the_targets():
+    X, y = regression()
+    how = {"model": dpk.MLP(hidden=(2,), loss="squared"), "clip": 1.0, "rounds": 3, "rng": 1}
+
+    def predicted(middle):
+        bounds = (middle - 4.0, middle + 4.0)
+        shared = {"task": "regression", "target_bound": bounds, "row_bound": 9.0}
+        data = dpk.SiloData.split(X, y + middle, 1, **shared)
+        budget = dpk.Budget(epsilon=1.0, delta=1e-6)
+        return dpk.solve("minibatch_sgd", data, budget=budget, **how).predict(X)
+
+    np.testing.assert_allclose(predicted(1024.0) - 1024.0, predicted(0.0), atol=1e-6)
+
+
 def test_targets_without_a_bound_are_said():
     X, y = regression()
     with pytest.warns(dpk.data.ScaleWarning, match="no target_bound was stated") as caught:

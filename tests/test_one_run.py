@@ -184,6 +184,7 @@ KINDS = [
     {"sparse": True, "row_bound": 2.0},
     {"labels": 2},
     {"labels": 0, "target_bound": 1.0},
+    {"labels": 0, "target_bound": (0.0, 1.0)},
 ]
 
 

@@ -385,6 +385,11 @@ def test_other_tasks(read):
     )
     data = regression.silo_data("north", np.ones((4, 2)), [1.0, -5.0, 0.5, 9.0])
     assert data.y.tolist() == [1.0, -2.0, 0.5, 2.0]
+    digests = {regression.digest}
+    for pair in ([-2, 2], [0, 4], [996, 1000]):  # of one width
+        options = regression.options | {"target_bound": pair}
+        digests.add(replace(regression, options=options).digest)
+    assert len(digests) == 3  # a bound is the pair around 0
     several = read(
         changed('"classification"\nclasses = ["no", "yes"]', '"multiclass"\nclasses = [3, 1, 2]')
     )

@@ -675,8 +675,20 @@ def test_laws_recomputed_agree_from_below(law, epsilon):
     parameters = tuple((k, v) for k, v in parameters if k in law.__dataclass_fields__)
     again = Guarantee(law.name, parameters, 0)
     assert again.delta(epsilon) <= law.delta(epsilon)
-    reduced, slack = again.reduced(epsilon)
-    assert law.delta(epsilon) <= again.delta(max(reduced, 0.0)) * (1 + slack)
+    reduced, slack, rounding = again.reduced(epsilon)
+    assert law.delta(epsilon) <= again.delta(max(reduced, 0.0)) * (1 + slack) + rounding
+
+
+@pytest.mark.parametrize(("epsilon", "batch"), [(0.2, 15), (0.2, 50), (0.44, 120)])
+def test_deltas_of_samples_that_are_but_roundings_agree(epsilon, batch):
+    data = dpk.SiloData(np.eye(240, 3), np.resize([-1.0, 1.0], 240), [0, 240], row_bound=1.0)
+    how = {"neighbours": "add_remove", "public_size": 240, "sampling": "poisson", "rng": 1}
+    budget = dpk.Budget(epsilon=epsilon, delta=1e-5)
+    found = dpk.solve(
+        "minibatch_sgd", data, budget=budget, clip=1.0, rounds=1, batch_size=batch, **how
+    )
+    assert found.privacy.delta(1.0) < 1e-13
+    assert dpk.verify(found.privacy.to_dict()).ok
 
 
 def test_files_are_verified_and_read_again(tmp_path):

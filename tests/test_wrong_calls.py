@@ -5,6 +5,7 @@ in silence, or with a budget charged.
 """
 
 import gzip
+import math
 from pathlib import Path
 
 import numpy as np
@@ -379,6 +380,10 @@ CALLS = [
     (lambda: split(y=y.astype(str), task="regression"), "y must be real numbers for regression"),
     (lambda: split(task="binary"), "task must be 'classification', 'regression' or 'multiclass'"),
     (lambda: split(classes=["a", "b"]), "classes must be strings where y is"),
+    *(
+        (lambda pair=pair: split(task="regression", target_bound=pair), "with lo < hi, both finite")
+        for pair in [(1, 0), (0, math.inf), (-math.inf, math.inf), (0, math.nan), (0.0, 5e-324)]
+    ),
     (lambda: split(feature_range=(1, 0)), "feature_range must be finite with lo < hi"),
     (lambda: split(feature_range=([0], [1])), "feature_range lo must have 3 entries, got 1"),
     (

@@ -98,7 +98,8 @@ class Canaries:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ScaleWarning)
             joined = SiloData(X, y, offsets, **options)
-        joined._set(notes=data.notes)
+        # Targets are less their middle already.
+        joined._set(notes=data.notes, transform=data.transform)
         return joined
 
     def gradient(self, i: int) -> tuple[IntArray, FloatArray]:

@@ -125,7 +125,8 @@ def clip_targets(y: Float64Array, task: Task, target_bound: TargetBound) -> tupl
     if task != "regression":
         raise ValueError(f"target_bound must be None where task is {task!r}, got {target_bound!r}")
     bound, middle = target_bounds(target_bound)
-    y -= middle
+    with np.errstate(over="ignore"):  # what is far beyond the bounds is clipped to them
+        y -= middle
     np.clip(y, -bound, bound, out=y)
     return bound, middle
 
@@ -137,9 +138,12 @@ def target_bounds(target_bound: float | Sequence[float]) -> tuple[float, float]:
     if len(target_bound) != 2:
         raise ValueError(f"target_bound must be a number or (lo, hi), got {target_bound!r}")
     lo, hi = (real("target_bound", value) for value in target_bound)
-    if not lo < hi:
-        raise ValueError(f"target_bound must be (lo, hi) with lo < hi, got {target_bound!r}")
-    return 0.5 * hi - 0.5 * lo, 0.5 * lo + 0.5 * hi
+    bound = 0.5 * hi - 0.5 * lo
+    if not 0.0 < bound < math.inf:
+        raise ValueError(
+            f"target_bound must be (lo, hi) with lo < hi, both finite, got {target_bound!r}"
+        )
+    return bound, 0.5 * lo + 0.5 * hi
 
 
 def _known_targets(

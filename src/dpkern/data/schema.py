@@ -46,7 +46,8 @@ class Schema:
     header : bool, default=True
         Whether the first row of a file holds names; otherwise `columns` are those of the file.
     sep : str, optional
-        The character between the fields of a file; by default it is detected.
+        The character between the fields of a file. By default the first two lines decide, which of
+        a file without a header are records: state it there.
     comment : str, optional
         Lines of a file that begin with it are skipped.
     rename : mapping of str to str, optional

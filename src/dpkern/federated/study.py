@@ -253,6 +253,7 @@ class Study:
             "n_features": self.n_features,
             "sparse": self.sparse,
             "schema": None if data.schema is None else data.schema.to_dict(),
+            "target_middle": data.transform.target_middle,
             **{key: getattr(data, key) for key in (*_OPTIONS, "feature_names")},
         }
         text = json.dumps(encode(content), sort_keys=True, separators=(",", ":"), allow_nan=False)

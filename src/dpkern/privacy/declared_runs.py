@@ -46,10 +46,17 @@ class DeclaredRun:
         return self.unit == 2.0 or not of_solver or told
 
     def tells_its_end(self) -> bool:
-        """Whether notes tell that an error ended the run, where that is declared."""
-        after = self._declared.get(ENDED_AFTER)
-        told = f"the run ended after update {after}, by an error"
-        return after is None or any(note.startswith(told) for note in self._values["notes"])
+        """Whether notes tell that an error ended the run, and only where that is declared.
+
+        Every update has a release.
+        """
+        ended, after = "the run ended after update ", self._declared.get(ENDED_AFTER)
+        told = [note for note in self._values["notes"] if note.startswith(ended)]
+        if ENDED_AFTER not in self._declared:
+            return not told
+        made = sum(release["times"] for release in self._values["releases"])
+        counted = type(after) is int and 1 <= after <= made
+        return counted and bool(told) and told[0].startswith(f"{ended}{after}, by an error")
 
     # --- What is declared -------------------------------------------------------------------
 

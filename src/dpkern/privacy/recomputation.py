@@ -130,11 +130,12 @@ class Guarantee:
                 found = min(found, worst + (1 + mp.exp(epsilon)) * error)
             return min(found, mp.mpf(1))
 
-    def reduced(self, epsilon: float) -> tuple[float, float]:
+    def reduced(self, epsilon: float) -> tuple[float, float, float]:
         """Return an epsilon at which delta must exceed a stated one, and the slack of that delta.
 
-        A stated figure above it is not what dpkern states. Gaussian and concentrated DP are
-        rounded in the last digits. Losses of secret samples are rounded to intervals. The law of
+        The slack is a share and a number. A stated figure above it is not what dpkern states.
+        Gaussian and concentrated DP are rounded in the last digits. Losses of secret samples are
+        rounded to intervals, and their deltas, here and there, are sums of doubles. The law of
         objective perturbation is an upper sum over intervals of chi of (sqrt(k) + 40) / 8192, each
         taken at its upper end; the curve of a selection is enlarged by what it bends between 2 049
         points, 1e-4 of epsilon at usual settings.
@@ -142,10 +143,12 @@ class Guarantee:
         of = dict(self.parameters)
         if self.name == "objective_perturbation":
             width = (math.sqrt(of["directions"]) + 40.0) / 8192.0 * float(of["shift"])
-            return epsilon - 1.01 * width - 1e-9, 1e-6
+            return epsilon - 1.01 * width - 1e-9, 1e-6, 0.0
         if self.name == "selection":
-            return 0.98 * epsilon - 1e-4, 1e-6
-        return (epsilon * (1.0 - 2e-3), 1e-5) if self.sampled else (epsilon * (1.0 - 1e-9), 1e-9)
+            return 0.98 * epsilon - 1e-4, 1e-6, 0.0
+        if self.sampled:
+            return epsilon * (1.0 - 2e-3), 1e-5, 2.0 * _OF_DOUBLES
+        return epsilon * (1.0 - 1e-9), 1e-9, 0.0
 
     def loosest(self) -> "Guarantee":
         """Return the guarantee above which no version of dpkern has stated figures.

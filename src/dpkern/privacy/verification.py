@@ -428,11 +428,11 @@ class Verifier:
             return Check(what, "infinite", f"delta > {float(least):.3g}", least > delta)
         least = found.delta(epsilon, delta)
         loosest = found.loosest()
-        reduced, slack = loosest.reduced(epsilon)
+        reduced, slack, rounding = loosest.reduced(epsilon)
         # Bounds are loose where delta is large, and draws decide where it is tiny.
         checked = self.name != "selection" or delta <= 1e-3
         checked = checked and reduced > 0.0 and delta > 1e6 * found.n_draws * 2.0**-100
-        tight = not checked or delta <= loosest.delta(reduced, delta) * (1 + slack)
+        tight = not checked or delta <= loosest.delta(reduced, delta) * (1 + slack) + rounding
         shown = f"delta {float(least):.6e}" if of_epsilon else f"{float(least):.6e}"
         return Check(what, stated, shown, bool(least <= delta and tight))
 

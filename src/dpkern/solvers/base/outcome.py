@@ -50,7 +50,8 @@ OF_ITS_OWN = (
 
 ENDED = (
     "the run ended after update {}, by an error: taken as true that the error depended neither on "
-    "the records nor on what was released; where it may have, the run's budget is the guarantee"
+    "the records nor on what was released; where it may have on what was released, the guarantee "
+    "is that of all rounds of the run{}; where it may have on the records, there is none"
 )
 
 
@@ -82,7 +83,12 @@ def notes_on_data(run: "Run") -> tuple[str, ...]:
         place = ("", ", nor on its place in the batch") if varies else (", its place", "")
         notes = (*notes, OF_ITS_OWN.format(loss.name, *place))
     if run.ended is not None:
-        notes = (*notes, ENDED.format(run.updates))
+        given, most = run.parameters["budget"], ""
+        if given is not None and not run.paper:
+            figures = {"epsilon": given.epsilon, "delta": given.delta}
+            figures = {"mu": given.mu} if given.epsilon is None else figures
+            most = f", its budget of {' and '.join(f'{k} {v:g}' for k, v in figures.items())}"
+        notes = (*notes, ENDED.format(run.updates, most))
     if run.monitor is run.objective:
         notes = (
             *notes,
@@ -97,9 +103,11 @@ def ending(run: "Run", certificate: Certificate, finding: str) -> str:
     Warns too where more than the budget was spent, as the sampling error of huge epsilons is.
     """
     if run.ended is not None:
-        made = "; ".join(release_lines(run.ledger))
-        said = f"ended after update {run.updates} by {run.ended}"
-        warn(f"{run.solver} {said}; this model is returned, released were: {made}", RunEndedWarning)
+        said, text = f"ended after update {run.updates} by {type(run.ended).__name__}", ""
+        if str(run.ended):  # which may quote records, and so is not in what is saved
+            text = f": {run.ended}"
+        made = f"this model is returned, released were: {'; '.join(release_lines(run.ledger))}"
+        warn(f"{run.solver} {said}{text}; {made}", RunEndedWarning)
         return said
     _warn_of_more_than_the_budget(run, certificate)
     steps = "" if run.local_steps == 1 else f" of {run.local_steps} local steps"

@@ -124,9 +124,11 @@ class SolverResult:
             X = self.schema.encode(X, sparse_output=self.schema.sparse)
         else:
             refuse_other_names(names, self.feature_names)
-        if self.oracle is not None:
-            return self.oracle.outputs(self.w, self.transform.apply(X))
-        return self.transform.margins(X, self.w) + self.transform.target_middle
+        if self.oracle is None:
+            found = self.transform.margins(X, self.w)
+        else:
+            found = self.oracle.outputs(self.w, self.transform.apply(X))
+        return np.add(found, self.transform.target_middle)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Predict labels (classification) or values (regression) of rows X, shape (n,)."""

@@ -141,7 +141,7 @@ class Run(AbstractContextManager["Run"]):
         self.bound, self.notes, self.settled = "exact", cast(tuple[str, ...], ()), 1
         self.claim: dict[str, float] | None = None
         self.kept: tuple[int, FloatArray] | None = None
-        self._in_callback, self.ended = False, cast(str | None, None)
+        self._in_callback, self.ended = False, cast(Exception | None, None)
         self._learning = LearningWatch(self.rounds, independent="refresh_every" not in parameters)
         self._seconds = {"kernels": 0.0, "noise": 0.0}
         self.start_clock()
@@ -433,8 +433,7 @@ class Run(AbstractContextManager["Run"]):
         """Return the last model that was kept, with the certificate of all releases, or raise."""
         if self.kept is None or not self.has_model:
             raise error
-        self.updates, w = self.kept
-        self.ended = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        (self.updates, w), self.ended = self.kept, error
         try:
             return self.result(w)
         except Exception:
