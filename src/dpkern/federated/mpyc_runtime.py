@@ -212,15 +212,13 @@ class Mesh:
         task = asyncio.ensure_future(self._sent(work))
         first = asyncio.FIRST_COMPLETED
         await asyncio.wait({task, self._failed}, timeout=self._deadline, return_when=first)
-        lost = self._gone[:]
-        if lost and not task.done():
+        if self._gone and not task.done():
             await asyncio.wait({task}, timeout=_GRACE)  # others' messages may say why it left
         if task.done():
             return task.result()
-        raise self._left(lost)
+        raise self._left(self._gone[:])  # with those that have left since, such as the first to go
 
     def _left(self, lost: Sequence[int]) -> Exception:
-        # Whoever has left since `lost` was noted, without its message, is late too.
         late = [pid for pid in self._late() if pid not in lost]
         named = [self.names[pid] for pid in late]
         if not lost:
