@@ -10,6 +10,7 @@ import os
 import secrets
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -50,8 +51,7 @@ class Journal:
 
     def __init__(self, path: str | os.PathLike[str], magic: bytes = _MAGIC) -> None:
         self.path, self.records = Path(path), list[tuple[bytes, list[bytes]]]()
-        if not self.path.exists():
-            write_new(self.path, magic + secrets.token_bytes(_NONCE))
+        make_journal(self.path, magic)
         text = self.path.read_bytes()
         start = len(magic) + _NONCE
         if len(text) < start or not text.startswith(magic):
@@ -96,6 +96,13 @@ class Journal:
             file.flush()
             os.fsync(file.fileno())
         self._check, self._end = check, self._end + len(record)
+
+
+def make_journal(path: str | os.PathLike[str], magic: bytes = _MAGIC) -> None:
+    """Make a journal without records, unless there is a file."""
+    if not os.path.exists(path):
+        with suppress(FileExistsError):  # another process has been faster
+            write_new(path, magic + secrets.token_bytes(_NONCE))
 
 
 class RecordedStar(Star):
