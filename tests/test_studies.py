@@ -402,6 +402,20 @@ def test_sums_that_saturate_in_every_coordinate_are_plausible():
         assert mechanism.release(total).min() > total.max()
 
 
+def test_a_silo_that_waits_is_found_within_any_deadline(tmp_path, monkeypatch):
+    """It may look for messages only every 8 seconds."""
+    pytest.importorskip("flwr")
+    from dpkern.federated import connections, flower
+
+    found = {}
+    (tmp_path / "superlink.secret").write_bytes(b"secret")
+    monkeypatch.setattr(flower.FlowerStar, "__init__", lambda star, *_, **how: found.update(how))
+    study = replace(study_of(wisconsin()), address="127.0.0.1:1")
+    connections.coordinator_star(study, tmp_path, insecure=True, deadline=2.0)._held.close()
+    assert found["deadline"] == 2.0
+    assert found["join_deadline"] > flower._IDLE
+
+
 # ----------------------------------------------------------------------------------- journals
 
 
