@@ -72,7 +72,7 @@ class Journal:
                 self._refuse_damage()
             self.records.append(_parse_record(text[begin:end]))
             self._check, start = check, end + _HASH
-        self._end = start
+        self._end, self._size = start, len(text)
 
     def _refuse_damage(self) -> NoReturn:
         number = len(self.records) + 1
@@ -89,12 +89,20 @@ class Journal:
         body += b"".join(_LENGTH.pack(len(part)) + part for part in parts)
         check = _hash_record(self._check, body)
         record = _LENGTH.pack(len(body)) + body + check
-        with open(self.path, "ab") as file:
-            if file.tell() > self._end:  # an interrupted append has left something
-                file.truncate(self._end)
-            file.write(record)
-            file.flush()
-            os.fsync(file.fileno())
+        if self.path.stat().st_size != self._size:
+            raise JournalError(
+                f"{self.path} must be written to by one process alone, but another has: one "
+                "of them has to end"
+            )
+        try:
+            with open(self.path, "ab") as file:
+                if self._size > self._end:  # an interrupted append has left something
+                    file.truncate(self._end)
+                file.write(record)
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            self._size = self.path.stat().st_size
         self._check, self._end = check, self._end + len(record)
 
 
