@@ -399,6 +399,13 @@ except OSError as error:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_FSIZE")
+def test_a_check_cannot_be_computed_from_what_lines_may_say(tmp_path, monkeypatch):
+    """Others are told it: the same budget, at the same second, has another one in each file."""
+    monkeypatch.setattr("dpkern.privacy.accountant._now", lambda: "2026-01-01T00:00:00+00:00")
+    files = (Accountant(tmp_path / name, epsilon=1.0, delta=1e-6) for name in ("a", "b"))
+    assert len({accountant.last_line for accountant in files}) == 2
+
+
 def test_on_a_full_disk_nothing_is_charged(accountant, path):
     accountant.charge("first", mu=0.1)
     before = path.read_bytes()

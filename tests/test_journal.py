@@ -1,5 +1,6 @@
 """Journals of studies: damage is named, and no round is lost."""
 
+import os
 import random
 from itertools import pairwise
 
@@ -7,7 +8,7 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from dpkern.federated.journal import JournalError, RecordedStar
+from dpkern.federated.journal import Journal, JournalError, RecordedStar
 from dpkern.federated.links import Star
 
 SILOS = ("a", "b", "c")
@@ -114,3 +115,26 @@ def test_the_end_is_recorded_of_silos_that_have_confirmed_it(tmp_path):
     assert star.finished == [(b"last", ("a", "c"))]
     nobody = RecordedStar(SILOS, pytest.fail, path)
     assert nobody.finish(b"last", SILOS, 1.0) == ["a", "b", "c"]
+
+
+def test_a_journal_that_another_process_writes_to_is_left_alone(journal):
+    first, second = Journal(journal), Journal(journal)
+    second.append(bytes(32), [b"second"])
+    whole = journal.read_bytes()
+    with pytest.raises(JournalError, match="must be written to by one process alone"):
+        first.append(bytes(32), [b"first"])
+    assert journal.read_bytes() == whole
+    journal.unlink()
+    with pytest.raises(FileNotFoundError):
+        second.append(bytes(32), [b"third"])
+    assert not journal.exists()
+
+
+def test_an_append_that_failed_may_be_made_again(journal, monkeypatch):
+    opened, fsync = Journal(journal), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda _: os.close(-1))
+    with pytest.raises(OSError, match="Bad file"):
+        opened.append(bytes(32), [b"a part"])
+    monkeypatch.setattr(os, "fsync", fsync)
+    opened.append(bytes(32), [b"another"])
+    assert Journal(journal).records[-1] == (bytes(32), [b"another"])

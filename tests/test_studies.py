@@ -24,10 +24,12 @@ from dpkern.federated.links import (
 from dpkern.federated.local import ProcessLink, ProcessStar, QueueStar
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
-from dpkern.party import ImplausibleError
+from dpkern.party import ImplausibleError, Party
 from dpkern.privacy.accountant import BudgetSpentError
-from dpkern.privacy.channel import largest_norm
-from dpkern.stream import PublicDraws
+from dpkern.privacy.channel import Channel, Shares, largest_norm
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.stream import NoiseStream, PublicDraws
 
 pytest.importorskip("cryptography")
 
@@ -375,6 +377,43 @@ def test_no_true_release_is_implausible():
 
     for d in (1, 2, 10, 123, 10_000, 10**6):
         assert chi.sf(largest_norm(0.0, 1.0, d) / 1.05, d) < 3e-18
+
+
+def test_sums_that_saturate_in_every_coordinate_are_plausible():
+    """Numbers of records are private there, and may be far from the stated ones."""
+
+    class Alone(Party):
+        silo, colluding, public = None, 0, None
+
+        def ready(self):
+            pass
+
+        def total(self, steps, what):
+            return steps
+
+        def messages(self, rows, what):
+            return rows
+
+    shares = Shares(silos=2, colluding=0)
+    with NoiseStream(1) as stream:
+        channel = Channel(Ledger(), stream, "nobody", "add_remove", shares, Alone())
+        mechanism = GaussianSum(channel, what="sum", clip=1.0, dim=50, sizes=[9], mu=1.0)
+        total = np.full((2, 50), 2.0**52 * mechanism.grid[0])
+        assert mechanism.release(total).min() > total.max()
+
+
+def test_a_silo_that_waits_is_found_within_any_deadline(tmp_path, monkeypatch):
+    """It may look for messages only every 8 seconds."""
+    pytest.importorskip("flwr")
+    from dpkern.federated import connections, flower
+
+    found = {}
+    (tmp_path / "superlink.secret").write_bytes(b"secret")
+    monkeypatch.setattr(flower.FlowerStar, "__init__", lambda star, *_, **how: found.update(how))
+    study = replace(study_of(wisconsin()), address="127.0.0.1:1")
+    connections.coordinator_star(study, tmp_path, insecure=True, deadline=2.0)._held.close()
+    assert found["deadline"] == 2.0
+    assert found["join_deadline"] > flower._IDLE
 
 
 # ----------------------------------------------------------------------------------- journals

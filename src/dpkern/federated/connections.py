@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from dpkern.federated.flower import FlowerLink, FlowerStar
+from dpkern.federated.flower import FAREWELL, FlowerLink, FlowerStar
 from dpkern.federated.flower_superlink import Certificates, SuperLink
 from dpkern.federated.keys import read_certificates, read_node_key, read_node_public
 from dpkern.federated.links import FederationError
@@ -46,7 +46,8 @@ def coordinator_star(
 ) -> FlowerStar:
     """Return the coordinator's connections, by the SuperLink that runs on this machine.
 
-    `deadline` is how many seconds the silos may take to be there, and to answer.
+    `deadline` is how many seconds the silos may take to be there, and to answer. One that has
+    waited long is given the time until it looks for messages, however short that is.
     """
     path = Path(keys) / "superlink.secret"
     try:
@@ -63,7 +64,7 @@ def coordinator_star(
         certificates=_authority(study, insecure),
         insecure=insecure,
         deadline=deadline,
-        join_deadline=deadline,
+        join_deadline=max(deadline, FAREWELL),
     )
 
 

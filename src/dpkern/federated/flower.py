@@ -60,7 +60,8 @@ components = {serverapp = "dpkern:none", clientapp = "dpkern:none"}
 _REPEAT = 5.0  # seconds until a message without answer is repeated; then up to four times that
 _REMARKED = 30.0  # seconds after which an answer is said to be missing
 _IDLE = 8.0  # most seconds between two looks of a silo for messages
-_FAREWELL = 1.5 * _IDLE  # seconds that a coordinator waits until its last message is confirmed
+#: Seconds in which a silo that waits looks for messages, and a last one is confirmed.
+FAREWELL = 1.5 * _IDLE
 _PARTING = 3.0  # seconds that a silo waits until its last message is read
 _GONE = "it left"
 _WHY = {403: "the study has ended", 412: "the SuperLink does not know node_key, or it is in use"}
@@ -333,7 +334,7 @@ class FlowerStar(Star):
                 if (rest := end - time.monotonic()) <= 0.0:
                     break
                 records = {node: {"bytes": last} for node in nodes}
-                found = self._ask(_LAST, records, min(rest, _FAREWELL))
+                found = self._ask(_LAST, records, min(rest, FAREWELL))
                 answers = [(nodes[node], said) for node, said in found.items()]
                 confirmed += [name for name, said in answers if isinstance(said, dict)]
                 if len(confirmed) < len(silos):
@@ -350,7 +351,7 @@ class FlowerStar(Star):
             if not self._is_finishing:
                 with suppress(GoneError):
                     records = {node: {"bytes": b"", "why": why} for node in there}
-                    self._ask(_LAST, records, _FAREWELL)
+                    self._ask(_LAST, records, FAREWELL)
             if self._heartbeat.is_running:
                 self._heartbeat.stop()
             request = runtime_pb2.PushTaskOutputRequest(sub_status="completed")

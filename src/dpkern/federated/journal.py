@@ -10,6 +10,7 @@ import os
 import secrets
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -50,8 +51,7 @@ class Journal:
 
     def __init__(self, path: str | os.PathLike[str], magic: bytes = _MAGIC) -> None:
         self.path, self.records = Path(path), list[tuple[bytes, list[bytes]]]()
-        if not self.path.exists():
-            write_new(self.path, magic + secrets.token_bytes(_NONCE))
+        make_journal(self.path, magic)
         text = self.path.read_bytes()
         start = len(magic) + _NONCE
         if len(text) < start or not text.startswith(magic):
@@ -72,7 +72,7 @@ class Journal:
                 self._refuse_damage()
             self.records.append(_parse_record(text[begin:end]))
             self._check, start = check, end + _HASH
-        self._end = start
+        self._end, self._size = start, len(text)
 
     def _refuse_damage(self) -> NoReturn:
         number = len(self.records) + 1
@@ -89,13 +89,28 @@ class Journal:
         body += b"".join(_LENGTH.pack(len(part)) + part for part in parts)
         check = _hash_record(self._check, body)
         record = _LENGTH.pack(len(body)) + body + check
-        with open(self.path, "ab") as file:
-            if file.tell() > self._end:  # an interrupted append has left something
-                file.truncate(self._end)
-            file.write(record)
-            file.flush()
-            os.fsync(file.fileno())
+        if self.path.stat().st_size != self._size:
+            raise JournalError(
+                f"{self.path} must be written to by one process alone, but another has: one "
+                "of them has to end"
+            )
+        try:
+            with open(self.path, "ab") as file:
+                if self._size > self._end:  # an interrupted append has left something
+                    file.truncate(self._end)
+                file.write(record)
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            self._size = self.path.stat().st_size
         self._check, self._end = check, self._end + len(record)
+
+
+def make_journal(path: str | os.PathLike[str], magic: bytes = _MAGIC) -> None:
+    """Make a journal without records, unless there is a file."""
+    if not os.path.exists(path):
+        with suppress(FileExistsError):  # another process has been faster
+            write_new(path, magic + secrets.token_bytes(_NONCE))
 
 
 class RecordedStar(Star):

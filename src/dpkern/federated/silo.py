@@ -1,11 +1,14 @@
 """A silo's side of a study: it runs the solver on its own records, and believes nobody."""
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dpkern._warn import warn
 from dpkern.data import SiloData
@@ -104,7 +107,7 @@ def take_part(
     with ExitStack() as stack:
         ephemeral = None
         if journal is not None:
-            about = digest("silo", study.digest.encode(), name.encode())
+            about = digest("silo", study.digest.encode(), name.encode(), _digest_records(data))
             kept = stack.enter_context(SiloJournal(journal, identity, about, statement))
             link = RecordedLink(link, kept, partial(_is_settled, accountant, kept.charge))
             statement, ephemeral, warns = kept.statement, kept.ephemeral, warns and not kept.heard
@@ -144,6 +147,15 @@ def take_part(
             _warn_of_lines_seen_before(ledgers, accountant)
         own = {"rng": rng, "n_threads": n_threads, "progress": progress}
         return run_plan(plan, study, party, data, accountant=accountant, **own)
+
+
+def _digest_records(data: SiloData) -> bytes:
+    """Return the SHA-256 of all numbers of the records, in their order."""
+    X = [data.X] if isinstance(data.X, np.ndarray) else [data.X.data, data.X.indices, data.X.indptr]
+    found = hashlib.sha256()
+    for part in (*X, data.y):
+        found.update(np.ascontiguousarray(part).data)
+    return found.digest()
 
 
 def _is_settled(accountant: Accountant | None, charge: int | None) -> bool:

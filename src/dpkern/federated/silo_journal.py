@@ -6,7 +6,9 @@ before it is used, an answer before it is sent. A silo that was restarted runs t
 these messages and sends an answer that it has recorded, or the first one after them.
 
 - An answer that may have been sent is in the journal, and only that one is sent in its place. The
-  run has to compute the same bytes again, or it ends: records and arguments are as they were.
+  run has to compute the same bytes again, or it ends: arguments are as they were.
+- The secrets are sealed to the records too: with others they are not opened, even if the file were
+  an older copy that lacks an answer, which other records would change and the noise would not.
 - Noise is drawn from a key of the journal which every message of the coordinator changes. Thus the
   same messages have the same noise, and others have noise that is independent of it, even if the
   file were an older copy: no noise and no mask serves two answers.
@@ -26,7 +28,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from dpkern.federated.journal import Journal, JournalError
+from dpkern.federated.journal import Journal, JournalError, make_journal
 from dpkern.federated.links import Link
 from dpkern.federated.masking import digest
 from dpkern.stream import NoiseStream
@@ -34,7 +36,8 @@ from dpkern.stream import NoiseStream
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-_MAGIC, _UNUSED = b"dpkern silo's  1", bytes(12)
+_MAGIC = b"dpkern silo's  1"
+_HELLO = b'{"dpkern": '  # of keys and signatures, which are random, none begins so
 _SECRETS, _HEARD, _SAID, _CHARGED = (
     kind.ljust(32, b"\0") for kind in (b"secrets", b"heard", b"said", b"charged")
 )
@@ -50,7 +53,7 @@ class SiloJournal(AbstractContextManager["SiloJournal"]):
     identity : Ed25519PrivateKey
         The silo's own, to which the secrets are sealed.
     about : bytes
-        Digest of the study and of the silo's name.
+        Digest of the study, the silo's name and its records.
     statement : bytes
         What the offer of a new journal states of the ledger.
 
@@ -77,28 +80,33 @@ class SiloJournal(AbstractContextManager["SiloJournal"]):
     ) -> None:
         import fcntl  # Unix alone has it
 
-        self._journal = journal = Journal(path, _MAGIC)
+        make_journal(path, _MAGIC)
         self._lock = open(path, "rb")  # noqa: SIM115, held until it is closed
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # Not before: the process that had the lock may have appended to it.
+            self._journal = journal = Journal(path, _MAGIC)
+            hkdf = HKDF(SHA256(), 32, salt=journal.nonce, info=digest("silo's journal", about))
+            cipher = ChaCha20Poly1305(hkdf.derive(identity.private_bytes_raw()))
+            if not journal.records:
+                unique = secrets.token_bytes(12)
+                sealed = cipher.encrypt(unique, secrets.token_bytes(64), statement)
+                journal.append(_SECRETS, [sealed, statement, unique])
+                journal.records.append((_SECRETS, [sealed, statement, unique]))
+            sealed, self.statement, unique = journal.records[0][1]
+            opened = cipher.decrypt(unique, sealed, self.statement)
+        except BaseException as error:
             self._lock.close()
-            raise JournalError(f"{path}: another process takes part with this journal") from None
-        hkdf = HKDF(SHA256(), 32, salt=journal.nonce, info=digest("silo's journal", about))
-        cipher = ChaCha20Poly1305(hkdf.derive(identity.private_bytes_raw()))  # for one message
-        if journal.records:
-            sealed, self.statement = journal.records[0][1]
-        else:
-            sealed = cipher.encrypt(_UNUSED, secrets.token_bytes(64), statement)
-            journal.append(_SECRETS, [sealed, statement])
-            self.statement = statement
-        try:
-            opened = cipher.decrypt(_UNUSED, sealed, self.statement)
-        except InvalidTag:
-            self._lock.close()
-            raise JournalError(
-                f"{path} is the journal of another silo, study or identity: name a new file"
-            ) from None
+            if isinstance(error, BlockingIOError):
+                why = f"{path}: another process takes part with this journal"
+            elif isinstance(error, InvalidTag):
+                why = (
+                    f"{path} is the journal of another silo, study or identity, or the records are "
+                    "not as they were: name a new file"
+                )
+            else:
+                raise
+            raise JournalError(why) from None
         self.ephemeral = X25519PrivateKey.from_private_bytes(opened[:32])
         self.stream = NoiseStream.of_key(opened[32:])
         self.heard, self.said = self._parts(_HEARD), self._parts(_SAID)
@@ -164,7 +172,7 @@ class RecordedLink(Link):
         message, answers = self._link.exchange(None), [*journal.said, answer]
         while message in journal.heard:  # asked again
             message = self._link.exchange(answers[journal.heard.index(message)])
-        if message.startswith(b"{"):
+        if message.startswith(_HELLO):
             raise JournalError(
                 "the coordinator begins another study than that of the journal: name a new file"
             )

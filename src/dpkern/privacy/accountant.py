@@ -7,6 +7,7 @@ whose process dies, keeps its charge. docs/accountant.md has the assumptions.
 
 import math
 import os
+import secrets
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -110,7 +111,9 @@ class Accountant:
                 if not writer.rows:  # else another process has been faster
                     values = {"neighbours": "replace_one", "unit": "one record"} | given
                     budget = {name: values[name] for name in _BUDGET}
+                    # Checks are told to others (`last_line`), who cannot try what lines may say.
                     created = {"version": _VERSION, "created": _now(), **budget}
+                    created["salt"] = secrets.token_hex(16)
                     writer.append([{"format": _KIND, **created}])
                 rows = writer.rows
         head = rows[0]

@@ -134,8 +134,9 @@ class GaussianSum:
             require_share(min(stds), grids[0])
 
         # The largest norms of exact sums; they saturate where numbers of records are private.
-        saturated = None if grids is None or not channel.add_remove else 2.0**52 * max(grids)
-        self._bounds = [saturated or n * clip for n in counts]
+        self._bounds = [n * clip for n in counts]
+        if grids is not None and channel.add_remove:
+            self._bounds = [2.0**52 * max(grids) * math.sqrt(dim)] * k
         self.sigma = _read_only(stds)
         self.grid = None if grids is None else _read_only(grids)
         one = shares or k == 1
