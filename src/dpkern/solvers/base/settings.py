@@ -59,10 +59,10 @@ _UNCLIPPED_LABELS, _EXACT_MOMENTS = 200.0, 6000.0
 # Of objective perturbation: clip norm as a share of row_bound |phi'(0)|, share of epsilon that pays
 # for the curvature of a record, and the largest condition number that the penalty leaves.
 _PERTURBED_CLIP, _CURVATURE_SHARE, _MOST_CONDITIONED = 0.5, 0.25, 2.0**13
-# Steps in 1 / smoothness. Those of labels without momentum rely on curvatures far below their
-# bound, and on averages of what oscillates: gradients of labels are bounded. Others are at most the
-# inverse smoothness of the clipped loss, with which no data diverge.
-_BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _ANCHORED_STEP = 16.0, 16.0, 4.0, 10.0
+# Steps in 1 / smoothness. Those of labels rely on curvatures far below their bound, and on averages
+# of what oscillates: gradients of labels are bounded. Explicit ones of targets are at most 1, with
+# which no data diverge.
+_BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP = 16.0, 16.0, 4.0
 _MOMENTUM = 0.95
 # The horizon, in inverses of the penalties' strength, after which they have settled.
 _SETTLED = 3.0
@@ -177,19 +177,6 @@ def clip_and_horizon(
     return clip, min(longest, spread * product / clip) if bounded else longest
 
 
-def clipped_smoothness(numbers: PublicNumbers, clip: float | None) -> float:
-    """Return the smoothness of the objective with clipped gradients.
-
-    The logistic loss has slope p and curvature p (1 - p): where a row of norm R is not clipped,
-    p <= C / R, so that the curvature is at most L c (2 - c), c = C / (R / 2) <= 1.
-    """
-    if clip is None or not numbers.labels:
-        return numbers.smoothness
-    c = min(1.0, clip / (numbers.row_bound * numbers.slope))
-    penalties = numbers.smoothness - numbers.curvature
-    return max(penalties + numbers.curvature * c * (2.0 - c), 1e-200)
-
-
 def descent(
     numbers: PublicNumbers,
     given: Mapping[str, Any],
@@ -221,9 +208,7 @@ def descent(
         bold = min(bold, 1.0)
     clip, horizon = clip_and_horizon(numbers, given, steps * bold / L / (1.0 - most), noise)
     eta = horizon / steps  # the step that momentum makes of the option
-    if explicit and most > 0.0:
-        eta = min(eta, 1.0 / clipped_smoothness(numbers, clip) / (1.0 - most))
-    elif explicit and numbers.pull > 0.0:
+    if explicit and numbers.pull > 0.0:
         eta = min(eta, 1.0 / numbers.pull)
     if is_auto(momentum):
         found["momentum"] = momentum = min(most, max(0.0, 1.0 - 1.0 / (L * eta)))
@@ -371,7 +356,7 @@ def moments_suffice(numbers: PublicNumbers) -> bool:
 
 def anchored(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of methods with differences of gradients from those at an anchor."""
-    return descent(numbers, given, bold=_ANCHORED_STEP, noise=_ANCHORED)
+    return descent(numbers, given, noise=_ANCHORED)
 
 
 def perturbed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
