@@ -331,6 +331,25 @@ def test_whoever_left_first_or_since_then_is_named(others):
     assert message == f"s0: left the study, while {ANALYST} sent nothing"
 
 
+@pytest.mark.parametrize("told", [b"\1", b"\1\xff\2", b"\2", b""])
+def test_whoever_left_since_others_did_is_not_named(told):
+    """Silo 3 says whom it lost before it leaves; names of nobody, or of this party, say nothing."""
+    names = (ANALYST, *(f"s{j}" for j in range(SILOS)))
+    mesh = Mesh(names, [("localhost", 1)] * SILOS, 2, 2, None, 0.2)
+    for pid in (0, 1, 3, 4):
+        peer = mesh.runtime.parties[pid].protocol = Peer()
+        peer.close = partial(mesh.lose, pid)
+    mesh.runtime.parties[4].protocol.buffers[-1] = told
+    mesh._connected = True
+    mesh.lose(4)
+    message = str(mesh._left([4]))
+    sent = [mesh.runtime.parties[pid].protocol.sent for pid in (0, 1, 3, 4)]
+    mesh.close()
+    first = 1 if told[:1] == b"\1" else 4
+    assert message == f"s{first - 1}: left the study"
+    assert sent == [[bytes([first])]] * 3 + [[]]
+
+
 @pytest.mark.processes
 def test_what_a_silo_sends_is_shares_of_its_threshold_and_fresh():
     steps = integers(1, 40)

@@ -21,6 +21,7 @@ from dpkern.federated.party import ProtocolError
 
 ANALYST = "dpkern coordinator"  # no silo's name has a space
 _GRACE = 1.0  # seconds, for what is under way when a party has left
+_FAREWELL = -1  # label of a party's last message, when it leaves since others have left
 
 
 def _load() -> tuple[Any, ...]:
@@ -219,7 +220,9 @@ class Mesh:
         raise self._left(self._gone[:])  # with those that have left since, such as the first to go
 
     def _left(self, lost: Sequence[int]) -> Exception:
-        late = [pid for pid in self._late() if pid not in lost]
+        """Return the error of lost or late parties, and tell all others whom this one lost."""
+        gone, lost = lost, self._first_to_leave(lost)
+        late = [pid for pid in self._late() if pid not in {*gone, *lost}]
         named = [self.names[pid] for pid in late]
         if not lost:
             who, why = named, f"no message within {self._deadline:g} s"
@@ -230,9 +233,22 @@ class Mesh:
             if not self._connected:
                 why += ", or does not accept this party's certificate"
             why += f", while {', '.join(named)} sent nothing" if named else ""
+            for peer in self.others:
+                if peer.protocol and peer.pid not in self._closed:
+                    peer.protocol.send(_FAREWELL, bytes(lost))
         if who == [ANALYST]:
             return CoordinatorLostError(f"{ANALYST}: {why}")
         return SilosLostError(who, why)
+
+    def _first_to_leave(self, lost: Sequence[int]) -> list[int]:
+        """Return those of the lost that named nobody, and those whom the others have named."""
+        first: dict[int, None] = {}
+        for pid in lost:
+            protocol = self.runtime.parties[pid].protocol
+            named = protocol.buffers.get(_FAREWELL, b"") if protocol else b""
+            known = [i for i in named if i < len(self.names) and i != self.runtime.pid]
+            first |= dict.fromkeys(known or [pid])
+        return list(first)
 
     async def _sent(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Do it, and wait until all is sent, as nothing is while a solver computes."""
