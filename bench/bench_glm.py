@@ -15,7 +15,7 @@ from bench.cases import Case, Contenders, numba
 from bench.glm_rivals import fused, fused_norms, row_norms, skilled
 from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
-from dpkern.privacy.mechanisms.grids import choose_grid
+from dpkern.privacy.sensitivity.grids import choose_grid
 
 CLIP = 0.5
 # Least ratios of the times of float64 and float32 rows, out of cache and in it.

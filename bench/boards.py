@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from bench.utility_text import table
 from dpkern import Budget, SiloData, solve_many
-from dpkern.privacy.gdp import gdp_mu
+from dpkern.privacy.guarantees.gdp import gdp_mu
 
 Array = NDArray[np.float64]
 

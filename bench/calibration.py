@@ -18,13 +18,13 @@ from unittest import mock
 import numpy as np
 
 import dpkern as dpk
-from dpkern.privacy.local_runs import LocalRuns
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.privacy.mechanisms.last_iterate import LastIterate
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.mechanisms.perturbed_minimiser import PerturbedMinimiser
+from dpkern.privacy.sensitivity.local_runs import LocalRuns
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.releases import means
 from dpkern.solvers.releases.local_runs import HiddenSteps, LocalSteps

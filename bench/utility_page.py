@@ -8,7 +8,7 @@ from typing import Any
 from bench import utility_fit, utility_perceptron, utility_regression
 from bench.utility_sets import SETS
 from bench.utility_text import Cells, Row, latest, percent, table, wrapped
-from dpkern.io import replacing
+from dpkern._files import replacing
 from dpkern.solvers import SOLVERS, chosen
 
 Regrets = dict[tuple[str, float], float]

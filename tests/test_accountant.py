@@ -17,10 +17,10 @@ from sklearn.model_selection import GridSearchCV
 import dpkern as dpk
 from dpkern import Accountant, Budget, BudgetSpentError, cli
 from dpkern.privacy import Certificate, compose_sequential, gdp_epsilon, gdp_mu
-from dpkern.privacy.accountant import CHARGED
-from dpkern.privacy.charges import Charge
-from dpkern.privacy.law import GaussianDP
-from dpkern.privacy.profiles import Bound, Spending
+from dpkern.privacy.accountant.accountant import CHARGED
+from dpkern.privacy.accountant.charges import Charge
+from dpkern.privacy.accountant.profiles import Bound, Spending
+from dpkern.privacy.guarantees.base import GaussianDP
 
 DELTA = 1e-6
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"

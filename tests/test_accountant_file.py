@@ -17,7 +17,7 @@ from forks import FORKS
 
 import dpkern as dpk
 from dpkern import Accountant, Budget, BudgetSpentError
-from dpkern.privacy.profiles import Bound
+from dpkern.privacy.accountant.profiles import Bound
 
 DELTA = 1e-6
 
@@ -205,7 +205,7 @@ def test_an_interrupted_writer_leaves_no_lock(accountant, path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpkern.privacy.append_only._unlock", interrupted)
+        patch.setattr("dpkern.privacy.accountant.append_only._unlock", interrupted)
         with pytest.raises(KeyboardInterrupt):
             accountant.charge("first", mu=0.1)
     with path.open("rb") as file:
@@ -295,7 +295,7 @@ def test_rows_that_make_no_sense_are_refused(accountant, path, row):
 
 
 def test_a_later_version_is_refused(path):
-    from dpkern.privacy.append_only import AppendOnlyFile
+    from dpkern.privacy.accountant.append_only import AppendOnlyFile
 
     with AppendOnlyFile(path, "dpkern accountant").writer(create=True) as writer:
         writer.append([{"format": "dpkern accountant", "version": 3}])
@@ -401,7 +401,9 @@ except OSError as error:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_FSIZE")
 def test_a_check_cannot_be_computed_from_what_lines_may_say(tmp_path, monkeypatch):
     """Others are told it: the same budget, at the same second, has another one in each file."""
-    monkeypatch.setattr("dpkern.privacy.accountant._now", lambda: "2026-01-01T00:00:00+00:00")
+    monkeypatch.setattr(
+        "dpkern.privacy.accountant.accountant._now", lambda: "2026-01-01T00:00:00+00:00"
+    )
     files = (Accountant(tmp_path / name, epsilon=1.0, delta=1e-6) for name in ("a", "b"))
     assert len({accountant.last_line for accountant in files}) == 2
 

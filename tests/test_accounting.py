@@ -25,11 +25,11 @@ from dpkern.privacy import (
     gdp_delta,
     gdp_epsilon,
 )
-from dpkern.privacy.accounting import Sampled, sampled_delta, sampled_epsilon
-from dpkern.privacy.channel import Channel
-from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.certificate.serialization import digest
+from dpkern.privacy.mechanisms.channel import Channel
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.serialization import digest
+from dpkern.privacy.sampling.amplification import Sampled, sampled_delta, sampled_epsilon
 
 REPLACE, ADD = "replace_one", "add_remove"
 WOR, POISSON = "without_replacement", "poisson"

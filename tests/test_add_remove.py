@@ -14,12 +14,12 @@ import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
 from dpkern.privacy import NoiseStream, compose_parallel, compose_sequential
-from dpkern.privacy.channel import Channel
-from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.mechanisms.channel import Channel
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.mechanisms.grids import choose_grid, grid_records, total_on_grid
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.sensitivity.grids import choose_grid, grid_records, total_on_grid
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base import settings
 

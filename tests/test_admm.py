@@ -10,7 +10,7 @@ import scipy.sparse
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.participation import sample_users, walk_graph
+from dpkern.privacy.sampling.participation import sample_users, walk_graph
 from dpkern.solvers import Objective
 
 N, P = 60, 4

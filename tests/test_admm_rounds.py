@@ -13,7 +13,7 @@ from dpkern import reference as ref
 from dpkern.kernels import ProxState
 from dpkern.models.penalties import L1, PL, Box, ElasticNet, GroupLasso, L2Ball, Simplex
 from dpkern.privacy import NoiseStream
-from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.solvers.base import Run
 
 N, D, GRID = 70, 9, 2.0**-30

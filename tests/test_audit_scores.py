@@ -9,7 +9,7 @@ from scipy import stats
 import dpkern as dpk
 from dpkern.auditing.audits import separation, separation_error
 from dpkern.auditing.bounds import METHODS, Counts, error_curves, error_rates, mu_lower
-from dpkern.privacy.gdp import gdp_epsilon
+from dpkern.privacy.guarantees.gdp import gdp_epsilon
 
 
 def case(seed, n_in, n_out, shift):

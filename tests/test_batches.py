@@ -12,7 +12,7 @@ import scipy.stats
 
 import dpkern as dpk
 from dpkern.privacy import NoiseStream
-from dpkern.privacy.record_sampling import Cyclic, FullBatch, Poisson, WithoutReplacement
+from dpkern.privacy.sampling.record_sampling import Cyclic, FullBatch, Poisson, WithoutReplacement
 from dpkern.solvers.releases import means
 
 BUDGET = dpk.Budget(epsilon=2.0, delta=1e-6)

@@ -11,8 +11,8 @@ from scipy import stats
 
 from dpkern.papers.cpsgd import cpsgd_epsilon
 from dpkern.privacy import Certificate, Release, gdp_delta
-from dpkern.privacy.ledger import Ledger
-from dpkern.privacy.shuffle.binomial import _mills, binomial_mu, shuffle_sensitivity
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.guarantees.binomial import _mills, binomial_mu, shuffle_sensitivity
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 

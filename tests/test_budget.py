@@ -22,8 +22,8 @@ from dpkern.privacy import (
     gdp_mu,
     split_budget,
 )
-from dpkern.privacy._exact import sqrt_down, sqrt_up
-from dpkern.privacy.gdp import gdp_delta_upper
+from dpkern.privacy.guarantees.gdp import gdp_delta_upper
+from dpkern.privacy.guarantees.rounding import sqrt_down, sqrt_up
 
 MUS = [1e-9, 1e-6, 1e-3, 0.03, 0.3, 1.0, 1.4142135623730951, 3.0, 10.0, 44.0, 300.0, 1e3]
 EPSILONS = [0.0, 1e-6, 1e-3, 0.1, 1.0, 5.0, 30.0, 200.0, 1e3]

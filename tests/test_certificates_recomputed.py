@@ -16,8 +16,8 @@ from scipy import stats
 
 import dpkern as dpk
 from dpkern.privacy import Certificate, Release
-from dpkern.privacy.ledger import Ledger
-from dpkern.privacy.shuffle.binomial import shuffle_sensitivity
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.guarantees.binomial import shuffle_sensitivity
 
 THOUSANDTH = 1.0 + 1e-3
 

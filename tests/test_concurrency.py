@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
-from dpkern.privacy.verify import verify
+from dpkern.verification import verify
 
 THREADS = 8
 RUNS = {
@@ -109,7 +109,7 @@ def test_certificates_are_verified_one_at_a_time(monkeypatch):
         inside.pop()
 
     watched = SimpleNamespace(workdps=workdps)
-    monkeypatch.setattr("dpkern.privacy.verify.multiprecision", lambda: watched)
+    monkeypatch.setattr("dpkern.verification.multiprecision", lambda: watched)
     assert all(together(lambda _: verify(certificate)))
     assert most == [1] * THREADS
 

@@ -12,14 +12,14 @@ import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
 from dpkern.models.scale import curvature_of_rows
-from dpkern.privacy.differences import (
+from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.sensitivity.differences import (
     COCOERCIVE,
     ConvexDifferences,
     common_diameter,
     covered,
 )
-from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
-from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.solvers.releases.record_sums import clipped
 
 R = 1.5

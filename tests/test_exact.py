@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dpkern.privacy._exact import ceil_log2_of_multiple, floor_log2_of_part, total
+from dpkern.privacy.guarantees.rounding import ceil_log2_of_multiple, floor_log2_of_part, total
 
 counts = st.integers(1, 1 << 60) | st.integers(0, 59).map(lambda k: 1 << k)
 near = st.tuples(st.integers(-300, 300), st.integers(1, 1 << 60), st.sampled_from([-1, 0, 1]))

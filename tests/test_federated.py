@@ -13,8 +13,8 @@ from dpkern.federated.links import CoordinatorLostError, SilosLostError
 from dpkern.federated.local import QueueStar
 from dpkern.federated.party import CoordinatorParty, ProtocolError, SiloParty
 from dpkern.party import Party
-from dpkern.privacy.channel import SEEN_BY, Channel, Shares
-from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel, Shares
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.privacy.mechanisms.messages import GaussianMessages

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
-from dpkern.io import read_table, refuse_unwritable, replacing
+from dpkern._files import refuse_unwritable, replacing
+from dpkern.io import read_table
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.privacy import Certificate, NoiseStream
-from dpkern.privacy.channel import Channel
-from dpkern.privacy.ledger import Ledger
-from dpkern.privacy.mechanisms.grids import choose_hessian_grid
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.mechanisms.channel import Channel
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
+from dpkern.privacy.sensitivity.grids import choose_hessian_grid
 
 
 def mechanism(**changes):

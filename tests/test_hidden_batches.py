@@ -9,7 +9,7 @@ import pytest
 import dpkern as dpk
 from dpkern.privacy import gdp_mu
 from dpkern.privacy.mechanisms.messages import GaussianMessages
-from dpkern.privacy.propagation import expansions, propagate_batches
+from dpkern.privacy.sensitivity.propagation import expansions, propagate_batches
 from dpkern.solvers.releases import local_runs
 
 DELTA = 1e-6

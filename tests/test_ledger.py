@@ -21,9 +21,9 @@ from dpkern.privacy import (
     gdp_delta,
     gdp_epsilon,
 )
-from dpkern.privacy.law import GaussianDP
-from dpkern.privacy.ledger import Ledger
-from dpkern.privacy.serialization import digest
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.certificate.serialization import digest
+from dpkern.privacy.guarantees.base import GaussianDP
 
 positive = st.floats(1e-100, 1e100)
 grids = st.integers(-400, 400).map(lambda e: 2.0**e)

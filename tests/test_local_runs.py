@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
-from dpkern.privacy import local_runs as module
-from dpkern.privacy.local_runs import LocalRuns, norm_bound
 from dpkern.privacy.mechanisms.last_iterate import last_iterate_factor
-from dpkern.privacy.propagation import expansions, propagate, propagate_batches
+from dpkern.privacy.sensitivity import local_runs as module
+from dpkern.privacy.sensitivity.local_runs import LocalRuns, norm_bound
+from dpkern.privacy.sensitivity.propagation import expansions, propagate, propagate_batches
 
 # Hidden steps refuse a loss without a bound of its second derivative, or of its rounding errors.
 SMOOTH_LOSSES = [

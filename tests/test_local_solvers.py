@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
-from dpkern.privacy.channel import SEEN_BY, Channel
-from dpkern.privacy.ledger import Ledger
-from dpkern.privacy.local_runs import LocalRuns
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.mechanisms.grids import choose_grid
 from dpkern.privacy.mechanisms.last_iterate import LastIterate, last_iterate_factor
 from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.sensitivity.grids import choose_grid
+from dpkern.privacy.sensitivity.local_runs import LocalRuns
 from dpkern.solvers import Objective
 from dpkern.solvers.base.interrupts import interruptible
 

@@ -7,11 +7,11 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpkern.privacy import accounting
-from dpkern.privacy.accounting import Sampled, costliest, sampled_delta, sampled_epsilon
-from dpkern.privacy.gdp import gdp_delta
-from dpkern.privacy.loss_distributions import symmetric
-from dpkern.privacy.loss_mixtures import Ladder, Mixtures
+from dpkern.privacy.guarantees.gdp import gdp_delta
+from dpkern.privacy.sampling import amplification as accounting
+from dpkern.privacy.sampling.amplification import Sampled, costliest, sampled_delta, sampled_epsilon
+from dpkern.privacy.sampling.loss_distributions import symmetric
+from dpkern.privacy.sampling.loss_mixtures import Ladder, Mixtures
 
 WOR, POISSON = "without_replacement", "poisson"
 RELATION = {WOR: "replace_one", POISSON: "add_remove"}

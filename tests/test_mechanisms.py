@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from dpkern import kernels
 from dpkern.privacy import Certificate, NoiseStream, split_budget
-from dpkern.privacy.channel import SEEN_BY, Channel
-from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.mechanisms.grids import choose_grid, choose_grids
+from dpkern.privacy.sensitivity.grids import choose_grid, choose_grids
 
 magnitudes = st.floats(-110, 110).map(lambda e: 10.0**e)
 sizes = st.floats(0, 12).map(lambda e: int(10.0**e))

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 import dpkern as dpk
 from dpkern import kernels
-from dpkern.privacy import Certificate, NoiseStream, local_runs
-from dpkern.privacy.channel import Channel
-from dpkern.privacy.ledger import Ledger
-from dpkern.privacy.local_runs import LocalRuns
-from dpkern.privacy.mechanisms.grids import choose_message_grid
+from dpkern.privacy import Certificate, NoiseStream
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.mechanisms.channel import Channel
 from dpkern.privacy.mechanisms.last_iterate import LastIterate, last_iterate_factor
 from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.sensitivity import local_runs
+from dpkern.privacy.sensitivity.grids import choose_message_grid
+from dpkern.privacy.sensitivity.local_runs import LocalRuns
 
 magnitudes = st.floats(-60, 60).map(lambda e: 10.0**e)
 

@@ -10,8 +10,8 @@ from scipy import optimize
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.privacy import Budget, NoiseStream
-from dpkern.privacy.channel import SEEN_BY, Channel
-from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.mechanisms.hessian import BESIDE, GaussianHessian
 
 

@@ -15,13 +15,13 @@ import dpkern as dpk
 from dpkern import kernels
 from dpkern.models.losses import Huber, Logistic, get_loss
 from dpkern.privacy import Certificate, NoiseStream, compose_parallel, compose_sequential
-from dpkern.privacy.channel import Channel
-from dpkern.privacy.gdp import gdp_delta
-from dpkern.privacy.ledger import Ledger, entries
+from dpkern.privacy.certificate.ledger import Ledger, entries
+from dpkern.privacy.guarantees.gdp import gdp_delta
+from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation, _delta
+from dpkern.privacy.mechanisms.channel import Channel
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.mechanisms.perturbed_minimiser import PerturbedMinimiser
-from dpkern.privacy.minimisation import MOST_RECORDS, Minimisation
-from dpkern.privacy.objective_perturbation import ObjectivePerturbation, _delta
+from dpkern.privacy.sensitivity.minimisation import MOST_RECORDS, Minimisation
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
 

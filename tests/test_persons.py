@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 import dpkern as dpk
 import dpkern.io
 from dpkern.cli import main
+from dpkern.privacy.certificate.persons import budget_of_a_record, unit_of
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.persons import budget_of_a_record, unit_of
 from dpkern.solvers import SOLVERS
 
 N, PEOPLE, K = 300, 80, 4

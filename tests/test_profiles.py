@@ -1,4 +1,4 @@
-"""Composition of guarantees of different kinds: `dpkern.privacy.profiles`."""
+"""Composition of guarantees of different kinds: `dpkern.privacy.accountant.profiles`."""
 
 import itertools
 import math
@@ -9,12 +9,12 @@ import pytest
 from scipy.special import comb
 
 from dpkern.privacy import Budget, gdp_delta, gdp_epsilon, zcdp_delta
-from dpkern.privacy.accounting import Sampled, sampled_delta
-from dpkern.privacy.gdp import gdp_delta_upper
-from dpkern.privacy.law import GaussianDP
-from dpkern.privacy.objective_perturbation import ObjectivePerturbation
-from dpkern.privacy.profiles import Bound, Spending, _composed, _delta
-from dpkern.privacy.selection import Selection
+from dpkern.privacy.accountant.profiles import Bound, Spending, _composed, _delta
+from dpkern.privacy.guarantees.base import GaussianDP
+from dpkern.privacy.guarantees.gdp import gdp_delta_upper
+from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
+from dpkern.privacy.guarantees.selection import Selection
+from dpkern.privacy.sampling.amplification import Sampled, sampled_delta
 
 pytest.importorskip("dp_accounting")
 

@@ -10,10 +10,16 @@ from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 from scipy.special import ndtr
 from scipy.stats import beta
 
-from dpkern.privacy import NoiseStream, loss_distributions
-from dpkern.privacy.accounting import Sampled, sampled_delta, sampled_epsilon, sampled_scale
-from dpkern.privacy.gdp import gdp_delta, gdp_mu
-from dpkern.privacy.record_sampling import make_record_sampler
+from dpkern.privacy import NoiseStream
+from dpkern.privacy.guarantees.gdp import gdp_delta, gdp_mu
+from dpkern.privacy.sampling import loss_distributions
+from dpkern.privacy.sampling.amplification import (
+    Sampled,
+    sampled_delta,
+    sampled_epsilon,
+    sampled_scale,
+)
+from dpkern.privacy.sampling.record_sampling import make_record_sampler
 
 WOR, POISSON = "without_replacement", "poisson"
 RELATION = {WOR: "replace_one", POISSON: "add_remove"}

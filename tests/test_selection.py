@@ -18,8 +18,8 @@ import dpkern as dpk
 from dpkern import candidates, selection
 from dpkern.candidates import Candidates
 from dpkern.privacy import Certificate, NoiseStream, compose_parallel, compose_sequential
-from dpkern.privacy._exact import bisect
-from dpkern.privacy.selection import LAW_BITS, Selection
+from dpkern.privacy.guarantees.rounding import bisect
+from dpkern.privacy.guarantees.selection import LAW_BITS, Selection
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
 GD = {"solver": "gradient_descent", "clip": 1.0, "rounds": 5, "step_size": 0.5}

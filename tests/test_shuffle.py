@@ -21,15 +21,15 @@ from dpkern.privacy import (
     gdp_epsilon,
     gdp_mu,
 )
-from dpkern.privacy.channel import Channel
-from dpkern.privacy.law import ConcentratedDP, GaussianDP
-from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.guarantees.base import ConcentratedDP, GaussianDP
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
+from dpkern.privacy.mechanisms.channel import Channel
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.recomputation import binomial_mu
-from dpkern.privacy.shuffle.protocol import analyze, randomize, shuffle
+from dpkern.privacy.mechanisms.shuffle_protocol import analyze, randomize, shuffle
 from dpkern.reference.shuffle import encoded
 from dpkern.stream import Purpose
+from dpkern.verification.recomputation import binomial_mu
 
 # A seeded test statistic fails a right sampler once in a million seeds.
 P_VALUE = 1e-6

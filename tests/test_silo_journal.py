@@ -19,9 +19,9 @@ from dpkern.federated.links import CoordinatorLostError, FederationError, Link
 from dpkern.federated.local import QueueStar
 from dpkern.federated.silo import take_part
 from dpkern.federated.silo_journal import _MAGIC, _SAID, RecordedLink, SiloJournal
-from dpkern.privacy.accountant import Accountant
-from dpkern.privacy.charges import KeptCharge
-from dpkern.privacy.profiles import Bound
+from dpkern.privacy.accountant.accountant import Accountant
+from dpkern.privacy.accountant.charges import KeptCharge
+from dpkern.privacy.accountant.profiles import Bound
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
 ROUNDS = 3

@@ -11,8 +11,8 @@ from pairwise import pairwise
 
 import dpkern as dpk
 from dpkern import kernels
-from dpkern.privacy.local_runs import LocalRuns
 from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.sensitivity.local_runs import LocalRuns
 from dpkern.solvers import Objective
 
 SIZES = (40, 9, 71)

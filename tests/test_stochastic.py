@@ -7,9 +7,9 @@ import pytest
 
 import dpkern as dpk
 from dpkern.privacy import gdp_epsilon, gdp_mu
+from dpkern.privacy.guarantees.binomial import binomial_mu
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.shuffle.binomial import binomial_mu
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.releases import means, returned
 

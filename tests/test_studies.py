@@ -25,9 +25,9 @@ from dpkern.federated.local import ProcessLink, ProcessStar, QueueStar
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
 from dpkern.party import ImplausibleError, Party
-from dpkern.privacy.accountant import BudgetSpentError
-from dpkern.privacy.channel import Channel, Shares, largest_norm
-from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.accountant.accountant import BudgetSpentError
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.mechanisms.channel import Channel, Shares, largest_norm
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.stream import NoiseStream, PublicDraws
 

@@ -42,7 +42,10 @@ def test_every_mark_is_a_tier_that_a_plain_run_leaves_out(tiers, source_tree):
         (["src/dpkern/solvers/base/run.py"], ["statistical", "processes", "docs", "proof"]),
         (["src/csrc/glm/glm.c"], ["isa", "statistical", "proof"]),
         (["src/dpkern/federated/flower.py"], ["processes", "docs"]),
-        (["src/dpkern/privacy/gdp.py", "docs/design.md"], ["statistical", "docs", "proof"]),
+        (
+            ["src/dpkern/privacy/guarantees/gdp.py", "docs/index.md"],
+            ["statistical", "docs", "proof"],
+        ),
         (["pyproject.toml"], ["isa", "statistical", "processes", "docs", "proof"]),
         (["a/file/nobody/knows"], ["isa", "statistical", "processes", "docs", "proof"]),
         (["tests/conftest.py"], ["isa", "statistical", "processes", "docs", "proof"]),

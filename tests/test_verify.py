@@ -28,16 +28,16 @@ import dpkern as dpk
 from dpkern._serialize import decode
 from dpkern.cli import main
 from dpkern.privacy import Certificate, compose_parallel, compose_sequential
-from dpkern.privacy._exact import round_up, sqrt_up
-from dpkern.privacy.curves import epsilon_curve, trade_off
-from dpkern.privacy.law import ConcentratedDP, GaussianDP
-from dpkern.privacy.ledger import Ledger, Release, draws_of_group
-from dpkern.privacy.objective_perturbation import ObjectivePerturbation
-from dpkern.privacy.recomputation import Guarantee
-from dpkern.privacy.selection import Selection
-from dpkern.privacy.serialization import digest
-from dpkern.privacy.verification import TAKEN
-from dpkern.privacy.verify import verify_certificate
+from dpkern.privacy.certificate.ledger import Ledger, Release, draws_of_group
+from dpkern.privacy.certificate.serialization import digest
+from dpkern.privacy.guarantees.base import ConcentratedDP, GaussianDP
+from dpkern.privacy.guarantees.curves import epsilon_curve, trade_off
+from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
+from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
+from dpkern.privacy.guarantees.selection import Selection
+from dpkern.verification import verify_certificate
+from dpkern.verification.checks import TAKEN
+from dpkern.verification.recomputation import Guarantee
 
 # Quadrature takes a second each, dp-accounting's Poisson batches half of one.
 BUDGET = dpk.Budget(epsilon=2.0, delta=1e-6)
@@ -821,7 +821,7 @@ def test_a_certificate_itself_is_refused_with_the_cure():
 
 
 def test_a_missing_package_is_named_with_the_cure(monkeypatch):
-    from dpkern.privacy.recomputation import multiprecision
+    from dpkern.verification.recomputation import multiprecision
 
     multiprecision.cache_clear()
     monkeypatch.setitem(sys.modules, "mpmath", None)

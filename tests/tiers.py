@@ -49,6 +49,7 @@ TOUCHED: dict[str, set[str]] = {
     "src/dpkern/reference/*": {"isa", "statistical", "proof"},
     "src/dpkern/models/*": {"isa", "statistical", "proof", "docs"},
     "src/dpkern/privacy/*": {"statistical", "proof", "docs"},
+    "src/dpkern/verification/*": {"statistical", "proof", "docs"},
     "src/dpkern/solvers/base/*": {"statistical", "processes", "docs", "proof"},
     "src/dpkern/solvers/releases/*": {"statistical", "processes", "docs", "proof"},
     "src/dpkern/solvers/*": {"statistical"},

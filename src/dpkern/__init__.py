@@ -26,11 +26,11 @@ from dpkern.models.penalties import (
 )
 from dpkern.planning import Plan, plan
 from dpkern.privacy import Budget, Certificate, NoiseStream
-from dpkern.privacy.accountant import Accountant, BudgetSpentError
-from dpkern.privacy.verify import verify
+from dpkern.privacy.accountant.accountant import Accountant, BudgetSpentError
 from dpkern.ranges import PrivateRange, private_range
 from dpkern.selection import SelectionError, SelectionResult, select
 from dpkern.solvers import SolverResult, load, solve, solve_many
+from dpkern.verification import verify
 
 if TYPE_CHECKING:
     from dpkern import auditing

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dpkern.io import refuse_unwritable, replacing
+from dpkern._files import refuse_unwritable, replacing
 
 # Okabe and Ito's colour-blind safe palette; markers and line styles distinguish solvers that share
 # a colour.

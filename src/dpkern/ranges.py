@@ -29,12 +29,12 @@ from dpkern.data.validation import (
     refuse_non_finite,
 )
 from dpkern.privacy import Budget, Certificate, NoiseStream
-from dpkern.privacy.accountant import CHARGED, Accountant
-from dpkern.privacy.channel import SEEN_BY, Channel
-from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.accountant.accountant import CHARGED, Accountant
+from dpkern.privacy.accountant.profiles import Bound
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person, unit_of
+from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.mechanisms.counts import GaussianCounts
-from dpkern.privacy.persons import budget_of_a_record, for_a_person, unit_of
-from dpkern.privacy.profiles import Bound
 
 FloatArray = NDArray[np.float64]
 

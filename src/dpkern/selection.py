@@ -9,7 +9,7 @@
 
 (Liu and Talwar, "Private selection from private candidates", STOC 2019; Papernot and Steinke,
 "Hyperparameter tuning with Renyi differential privacy", ICLR 2022.) The guarantee is that of
-`dpkern.privacy.selection`; docs/selection.md proves it.
+`dpkern.privacy.guarantees.selection`; docs/selection.md proves it.
 """
 
 import functools
@@ -29,17 +29,16 @@ from dpkern.candidates import Candidates, Given, Settings
 from dpkern.data import SiloData
 from dpkern.models.losses import Custom, Loss, get_loss
 from dpkern.privacy import Budget, Certificate, NoiseStream
-from dpkern.privacy._exact import bisect
-from dpkern.privacy.accountant import CHARGED, Accountant
-from dpkern.privacy.channel import SEEN_BY, Channel
-from dpkern.privacy.declared_runs import ENDED_AFTER
-from dpkern.privacy.law import DRAW_ERROR
-from dpkern.privacy.ledger import Ledger, Release
+from dpkern.privacy.accountant.accountant import CHARGED, Accountant
+from dpkern.privacy.certificate.ledger import Ledger, Release
+from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person
+from dpkern.privacy.guarantees.base import DRAW_ERROR
+from dpkern.privacy.guarantees.rounding import bisect
+from dpkern.privacy.guarantees.selection import LAW_BITS, Selection
+from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.persons import budget_of_a_record, for_a_person
-from dpkern.privacy.selection import LAW_BITS, Selection
 from dpkern.solvers import Objective, SolverResult
-from dpkern.solvers.base.outcome import plain
+from dpkern.solvers.base.outcome import ENDED_AFTER, plain
 from dpkern.stream import Purpose
 
 FloatArray = NDArray[np.float64]
@@ -172,7 +171,7 @@ def select(
 
         delta(epsilon) <= E K delta(epsilon - epsilon_2; mu)
 
-    with epsilon_2 and a sharper form in `dpkern.privacy.selection`, and mu is the largest that
+    with epsilon_2 and a sharper form in `guarantees.selection`, and mu is the largest that
     keeps the budget. A person's records may train and score: with mu / k for a record of a person
     with at most k, (r_1 mu / k)^2 + (r_2 mu / k)^2 <= mu^2. This holds of the law of K as a whole:
     K, and all of the losing runs, must stay secret. Nothing of them is in the result; who can see

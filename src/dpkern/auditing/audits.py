@@ -26,7 +26,7 @@ from dpkern.auditing.runs import Pair, many_runs, scores
 from dpkern.data import SiloData
 from dpkern.plotting import Path, plot_trade_off
 from dpkern.privacy import Budget, Certificate
-from dpkern.privacy.curves import least_misses, trade_off
+from dpkern.privacy.guarantees.curves import least_misses, trade_off
 from dpkern.solvers import SOLVERS
 
 FloatArray = NDArray[np.float64]

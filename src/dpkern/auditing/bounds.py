@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
 from dpkern._numbers import real
-from dpkern.privacy.gdp import gdp_epsilon, gdp_mu
+from dpkern.privacy.guarantees.gdp import gdp_epsilon, gdp_mu
 
 FloatArray = NDArray[np.float64]
 Method = Literal["clopper_pearson", "gdp", "one_run", "one_run_fdp"]

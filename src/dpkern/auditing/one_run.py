@@ -24,7 +24,7 @@ from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle, effective_rows
 from dpkern.plotting import Path, plot_trade_off
 from dpkern.privacy import Budget, Certificate
-from dpkern.privacy.curves import trade_off
+from dpkern.privacy.guarantees.curves import trade_off
 from dpkern.solvers import SolverResult, solve
 from dpkern.stream import NoiseStream
 

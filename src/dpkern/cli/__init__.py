@@ -29,7 +29,7 @@ from dpkern.cli._output import one_line, remark
 from dpkern.data import ScaleWarning
 from dpkern.federated.links import FederationError
 from dpkern.party import ImplausibleError
-from dpkern.privacy.accountant import BudgetSpentError
+from dpkern.privacy.accountant.accountant import BudgetSpentError
 
 _ERRORS = (
     *(ValueError, TypeError, OSError, ModuleNotFoundError, ImportError),

@@ -5,9 +5,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+from dpkern._files import replacing
 from dpkern.cli import _data
 from dpkern.cli._output import Line, print_lines, refuse_output, remark, say_certificate
-from dpkern.io import replacing
 
 if TYPE_CHECKING:
     from dpkern.federated.federation import Federation

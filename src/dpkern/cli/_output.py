@@ -14,13 +14,13 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from dpkern._files import refuse_unwritable
 from dpkern.data.validation import Matrix
-from dpkern.io import refuse_unwritable
 from dpkern.plotting import require_png
 from dpkern.privacy import Certificate
-from dpkern.privacy.accountant import Accountant
-from dpkern.privacy.report import report
-from dpkern.privacy.spending_report import rounded_down, rounded_up
+from dpkern.privacy.accountant.accountant import Accountant
+from dpkern.privacy.accountant.spending_report import rounded_down, rounded_up
+from dpkern.privacy.certificate.report import report
 from dpkern.solvers import SolverResult
 
 Line = tuple[str, str]

@@ -19,7 +19,7 @@ from dpkern.data import SiloData
 from dpkern.models.networks import MLP
 from dpkern.models.terms import Penalty
 from dpkern.privacy import Budget, compose_sequential
-from dpkern.privacy.accountant import Accountant
+from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SOLVERS, SolverResult, chosen, solve
 from dpkern.solvers.base.shared import SHARED
 

@@ -3,7 +3,7 @@
 import argparse
 
 from dpkern.cli import _output
-from dpkern.privacy.accountant import Accountant
+from dpkern.privacy.accountant.accountant import Accountant
 
 HELP = "what a budget in a file has spent and has left; --epsilon and --delta create one"
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpkern._files import replacing
 from dpkern.cli._arguments import add_column_arguments
 from dpkern.cli._data import check_range, columns, labels_fit, read_described, refuse_options
 from dpkern.cli._output import metric, refuse_output, remark, score
 from dpkern.data import Schema
 from dpkern.data.validation import Matrix
-from dpkern.io import Table, read_records, replacing
+from dpkern.io import Table, read_records
 from dpkern.solvers import SolverResult, load
 
 HELP = "predict labels with a saved model"

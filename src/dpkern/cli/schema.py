@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dpkern._files import replacing
 from dpkern._numbers import counted, is_number, parse_integer, parse_number
 from dpkern.cli import _arguments
 from dpkern.cli._output import refuse_output, remark
 from dpkern.data.draft import blanks_of, draft_of, schema_text
-from dpkern.io import replacing
 from dpkern.io.frame import Frame, Layout, has_header, line_of, read_text
 from dpkern.io.table import parse_labels
 

@@ -17,7 +17,7 @@ from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
 from dpkern.federated.study import Study
 from dpkern.io import read_table
-from dpkern.privacy.accountant import Accountant
+from dpkern.privacy.accountant.accountant import Accountant
 
 HELP = "take part in a study with this silo's own records, which stay here"
 

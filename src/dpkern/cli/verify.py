@@ -3,7 +3,7 @@
 import argparse
 
 from dpkern.cli._output import say
-from dpkern.privacy.verify import verify
+from dpkern.verification import verify
 
 HELP = "recompute a certificate's figures from its releases alone"
 

@@ -23,7 +23,7 @@ from dpkern.data.notes import LABELS_READ
 from dpkern.data.validation import FeatureRange, TargetBound, refuse_misread
 from dpkern.models.networks import MLP
 from dpkern.privacy import Budget, Certificate
-from dpkern.privacy.accountant import Accountant
+from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SOLVERS, SolverResult, solve
 
 FloatArray = NDArray[np.float64]

@@ -22,7 +22,7 @@ from dpkern.federated.proposal import OWN, Proposal
 from dpkern.federated.study import Study
 from dpkern.party import Party, Remote
 from dpkern.privacy import Budget
-from dpkern.privacy.accountant import Accountant
+from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.stream import NoiseStream
 
 PROTOCOL, VERSION = 3, version("dpkern")

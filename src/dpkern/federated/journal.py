@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from dpkern._files import write_new
 from dpkern.federated.links import FederationError, Link, Star
-from dpkern.io import write_new
 
 _MAGIC, _NONCE, _HASH = b"dpkern journal 2", 32, 32
 _LENGTH = struct.Struct("<Q")

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from dpkern._files import write_new
 from dpkern._numbers import count
-from dpkern.io import write_new
 
 try:
     from cryptography import x509

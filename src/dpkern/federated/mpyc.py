@@ -24,7 +24,7 @@ from dpkern.federated.proposal import Proposal
 from dpkern.federated.silo import run_plan
 from dpkern.federated.study import Study
 from dpkern.party import Remote
-from dpkern.privacy.accountant import Accountant
+from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SolverResult
 from dpkern.stream import NoiseStream
 

@@ -12,7 +12,7 @@ from dpkern.federated.proposal import Proposal
 from dpkern.federated.study import Study
 from dpkern.party import Party
 from dpkern.privacy import Certificate
-from dpkern.privacy.accountant import Accountant
+from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import solve
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.stream import NoiseStream

@@ -30,8 +30,8 @@ from dpkern.federated.silo_journal import RecordedLink, SiloJournal
 from dpkern.federated.study import Study
 from dpkern.party import Party
 from dpkern.privacy import Certificate
-from dpkern.privacy.accountant import Accountant
-from dpkern.privacy.charges import KeptCharge
+from dpkern.privacy.accountant.accountant import Accountant
+from dpkern.privacy.accountant.charges import KeptCharge
 from dpkern.solvers import SolverResult, solve
 from dpkern.stream import NoiseStream
 

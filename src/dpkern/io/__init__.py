@@ -1,6 +1,5 @@
-"""Readers of data files, and atomic writing of files."""
+"""Readers of data files."""
 
-from dpkern.io.files import refuse_unwritable, replacing, write_new
 from dpkern.io.frame import read_frame
 from dpkern.io.npz import read_arrays
 from dpkern.io.reading import read_feature_range, read_records, read_table
@@ -13,7 +12,4 @@ __all__ = [
     "read_frame",
     "read_records",
     "read_table",
-    "refuse_unwritable",
-    "replacing",
-    "write_new",
 ]

@@ -330,7 +330,7 @@ def glm_difference(
     With a `curvature` h and margins of these models, each record's vector is in the ball of
     diameter b = h R^2 |w_new - w_old| around the middle of 0 and h R^2 (w_new - w_old), R the bound
     of the rows, up to terms of rounding: replacing one record changes the sum by b at most
-    (docs/proofs/differences.md; `dpkern.privacy.differences`).
+    (docs/proofs/differences.md; `dpkern.privacy.sensitivity.differences`).
 
     References
     ----------

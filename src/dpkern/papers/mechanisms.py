@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy.channel import Channel
+from dpkern.privacy.mechanisms.channel import Channel
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.local_runs import LocalSteps
 

@@ -1,4 +1,4 @@
-"""Sums of the shuffle protocol, whose messages are in `dpkern.privacy.shuffle.protocol`.
+"""Sums of the shuffle protocol, whose messages are in `dpkern.privacy.mechanisms.shuffle_protocol`.
 
 A coordinate's coins are tossed together as the compiled kernel does, 2^20, then 2^12 at a time, by
 inversion in whole numbers, and the rest are bits of the stream.

@@ -73,7 +73,7 @@ async def federated_gd(
     to every record before rounding. The sensitivity of V is 2 C, and s = max_j (2 C p_j / n_j)
     sqrt(T) / mu on the mean gradient. K > 1: the local steps are noiseless and hidden, and the
     release is V = sum_j round_q( p_j (theta_j - w) ) + Z, of sensitivity D = max_j p_j (2 C / n_j)
-    E_K plus rounding terms (`dpkern.privacy.local_runs`) and std D sqrt(rounds) / mu. This needs a
+    E_K plus rounding terms (`sensitivity.local_runs`) and std D sqrt(rounds) / mu. This needs a
     row bound and a loss of bounded curvature.
 
     Silo trust. Every silo adds N(0, (2 C)^2 T / mu^2) to its exact sum at every local step and

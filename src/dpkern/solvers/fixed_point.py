@@ -19,7 +19,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.privacy.participation import activate_blocks
+from dpkern.privacy.sampling.participation import activate_blocks
 from dpkern.solvers.base import AUTO, Count, Run, SolverResult, solver
 from dpkern.solvers.base.options import Option, UpToOne
 from dpkern.solvers.base.settings import relaxed

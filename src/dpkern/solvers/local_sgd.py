@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from dpkern.papers import noise as printed
-from dpkern.privacy.record_sampling import SAMPLERS
+from dpkern.privacy.sampling.record_sampling import SAMPLERS
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.settings import local_descent
 from dpkern.solvers.releases.local_batches import NoisyBatchSteps, hidden_batch_steps

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.papers import noise
-from dpkern.privacy.record_sampling import SAMPLERS
+from dpkern.privacy.sampling.record_sampling import SAMPLERS
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.settings import batches
 from dpkern.solvers.releases.gradient import what_is_summed

@@ -16,7 +16,7 @@ l_i are the clipped losses and om_i = (p_j/n_j) / max_k (p_k/n_k), divided by wh
 the mean objective, l2 + added_l2, is Lambda. s follows from epsilon and delta by the privacy loss
 of Redberg, Koskela, Wang, "Improving the privacy and practicality of objective perturbation for
 differentially private linear learners", NeurIPS 2023, as an expectation of it
-(`dpkern.privacy.objective_perturbation`).
+(`dpkern.privacy.guarantees.objective_perturbation`).
 """
 
 from dpkern.solvers.base import AUTO, BOTH, NotNegative, Run, SolverResult, solver
@@ -59,11 +59,11 @@ async def objective_perturbation(run: Run, *, added_l2: NotNegative = AUTO) -> S
     L = phi''max row_bound^2. So the privacy loss of w* is at most that plus
     m chi_k + m^2 / 2, m = 2 C / s and k = 2, or m = C / s and k = 1, and given w* the release has
     sensitivity 2 tau + q sqrt(d) and std t: both together have the guarantee
-    delta(epsilon) <= E delta(epsilon - Z; mu) of `dpkern.privacy.objective_perturbation`, which is
+    delta(epsilon) <= E delta(epsilon - Z; mu) of `guarantees.objective_perturbation`, which is
     neither Gaussian nor concentrated DP. The budget must be given as epsilon and delta; the
     certificate composes with those that have a mu.
 
-    tau is public (`dpkern.privacy.minimisation`): the distance that so many accelerated gradient
+    tau is public (`sensitivity.minimisation`): the distance that so many accelerated gradient
     steps reach for any records, rounding errors counted. Their number grows with the square root of
     the condition number. It needs a row bound and a convex loss of bounded curvature, and with
     "add_remove" that there are at most twice the public number of records.

@@ -44,7 +44,7 @@ async def output_perturbation(
     -----
     Under central trust, the only release is V = sum_j round_q( p_j theta_j ) + Z to whoever sees
     the aggregate, of sensitivity D = max_j p_j (2 C / n_j) E_T plus rounding terms
-    (`dpkern.privacy.local_runs`) and std D / mu. Under silo trust it is round_q( theta_j ) + Z_j of
+    (`sensitivity.local_runs`) and std D / mu. Under silo trust it is round_q( theta_j ) + Z_j of
     every silo, with p_j = 1 in D_j; silos hold disjoint records and compose in parallel. Both need
     a row bound and a loss of bounded curvature.
 

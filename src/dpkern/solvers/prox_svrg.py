@@ -22,7 +22,7 @@ import math
 import numpy as np
 
 from dpkern.papers import noise
-from dpkern.privacy.record_sampling import FullBatch
+from dpkern.privacy.sampling.record_sampling import FullBatch
 from dpkern.solvers.base import AUTO, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.settings import anchored
 from dpkern.solvers.releases.means import (

@@ -70,7 +70,7 @@ async def spider(
     over their batches; under central trust their weighted sum, under shuffle trust counts, as in
     `minibatch_sgd`. The sensitivity is 2 C for gradients and D for differences at public w_r and
     w_{r-1}: 2 C_r whatever beta is, and beta |w_r - w_{r-1}| at most for linear models with a
-    convex loss (`dpkern.privacy.differences`). R1 = ceil(T/q) and R2 = T - R1 of T releases spend
+    convex loss (`sensitivity.differences`). R1 = ceil(T/q) and R2 = T - R1 of T releases spend
     R1 mu_1^2 + R2 mu_2^2 = mu^2, fixed in advance, with std s_j = 2 C / (n_j mu_1) and
     D / (n_j mu_2) on the means; for secret batches mu_1 and mu_2 grow in proportion until the
     epsilon that they cost equals that of the budget.

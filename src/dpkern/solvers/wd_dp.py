@@ -56,7 +56,7 @@ async def wd_dp(
     -----
     Under central trust, the only release is V = sum_j round_q( p_j theta_j ) + Z to whoever sees
     the aggregate, of sensitivity D = max_j p_j (2 C / n_j) E_T plus rounding terms
-    (`dpkern.privacy.local_runs`) and std D / mu. E_T is T eta for convex losses with
+    (`dpkern.privacy.sensitivity.local_runs`) and std D / mu. E_T is T eta for convex losses with
     eta <= 2 / (L + l2), (1 - (1 - eta l2)^T) / l2 with eta <= 2 / (L + 2 l2) and l2 on every
     coordinate, and grows geometrically with "pl". This needs a row bound and a loss of bounded
     curvature.

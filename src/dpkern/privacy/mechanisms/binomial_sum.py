@@ -1,6 +1,6 @@
 """The binomial mechanism of the shuffle model, on sums of vectors rounded at random.
 
-The shuffled bits of the protocol (`dpkern.privacy.shuffle.protocol`) reveal no more than their
+The shuffled bits of the protocol (`mechanisms.shuffle_protocol`) reveal no more than their
 counts, S + Bin(N b, 1/2), which are sampled here directly.
 """
 
@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.privacy._exact import round_up, sqrt_down
-from dpkern.privacy.channel import Channel
-from dpkern.privacy.shuffle.binomial import binomial_mu, shuffle_sensitivity
+from dpkern.privacy.guarantees.binomial import binomial_mu, shuffle_sensitivity
+from dpkern.privacy.guarantees.rounding import round_up, sqrt_down
+from dpkern.privacy.mechanisms.channel import Channel
 
 FloatArray = NDArray[np.float64]
 

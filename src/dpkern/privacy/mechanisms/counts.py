@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count
-from dpkern.privacy._exact import sqrt_up
-from dpkern.privacy.channel import Channel
-from dpkern.privacy.mechanisms.grids import noise_std, require_sums
+from dpkern.privacy.guarantees.rounding import sqrt_up
+from dpkern.privacy.mechanisms.channel import Channel
+from dpkern.privacy.sensitivity.grids import noise_std, require_sums
 
 _GRID = 1.0
 _LARGEST_STD = 2.0**32  # in steps of the grid, for exact noise

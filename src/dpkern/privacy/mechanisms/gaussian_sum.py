@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.privacy._exact import sqrt_down, sqrt_up
-from dpkern.privacy.channel import Channel, largest_norm
-from dpkern.privacy.ledger import Release
-from dpkern.privacy.mechanisms.grids import choose_grids, noise_std, require_sums
+from dpkern.privacy.certificate.ledger import Release
+from dpkern.privacy.guarantees.rounding import sqrt_down, sqrt_up
+from dpkern.privacy.mechanisms.channel import Channel, largest_norm
 from dpkern.privacy.mechanisms.shares import require_share, share_std
+from dpkern.privacy.sensitivity.grids import choose_grids, noise_std, require_sums
 
 Result = TypeVar("Result")
 

@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.privacy._exact import round_up, sqrt_up
-from dpkern.privacy.channel import Channel, largest_norm
-from dpkern.privacy.mechanisms.grids import (
+from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
+from dpkern.privacy.mechanisms.channel import Channel, largest_norm
+from dpkern.privacy.mechanisms.shares import require_share, share_std, total_std
+from dpkern.privacy.sensitivity.grids import (
     choose_hessian_grid,
     grid_records,
     noise_std,
     require_sums,
 )
-from dpkern.privacy.mechanisms.shares import require_share, share_std, total_std
 
 FloatArray = NDArray[np.float64]
 

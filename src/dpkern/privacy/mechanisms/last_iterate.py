@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy._exact import ratio_down, ratio_up, round_up, sqrt_up, times
-from dpkern.privacy.channel import Channel, largest_norm
-from dpkern.privacy.local_runs import LocalRuns
-from dpkern.privacy.mechanisms.grids import choose_message_grid, noise_std, round_to_grid
+from dpkern.privacy.guarantees.rounding import ratio_down, ratio_up, round_up, sqrt_up, times
+from dpkern.privacy.mechanisms.channel import Channel, largest_norm
+from dpkern.privacy.sensitivity.grids import choose_message_grid, noise_std, round_to_grid
+from dpkern.privacy.sensitivity.local_runs import LocalRuns
 
 FloatArray = NDArray[np.float64]
 

@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy._exact import floor_log2, sqrt_up
-from dpkern.privacy.budget import Budget
-from dpkern.privacy.channel import Channel
-from dpkern.privacy.local_runs import LARGEST_DRAW
-from dpkern.privacy.mechanisms.grids import noise_std
+from dpkern.privacy.guarantees.budget import Budget
+from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
+from dpkern.privacy.guarantees.rounding import floor_log2, sqrt_up
+from dpkern.privacy.mechanisms.channel import Channel
 from dpkern.privacy.mechanisms.messages import GaussianMessages
-from dpkern.privacy.minimisation import Minimisation
-from dpkern.privacy.objective_perturbation import ObjectivePerturbation
+from dpkern.privacy.sensitivity.grids import noise_std
+from dpkern.privacy.sensitivity.local_runs import LARGEST_DRAW
+from dpkern.privacy.sensitivity.minimisation import Minimisation
 
 FloatArray = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ _EXACT_NOISE_SHARE = 1.0 - 2.0**-30
 class PerturbedMinimiser:
     """V = round_q( w ) + N(0, t^2) for a w within tau of the minimiser of J(w) + b . w.
 
-    The guarantee is that of `dpkern.privacy.objective_perturbation`, `law`; b ~ N(0, s^2 I) on a
+    The guarantee is that of `guarantees.objective_perturbation`, `law`; b ~ N(0, s^2 I) on a
     grid that is fine enough for tau, which is that of `Minimisation`. Given the exact minimiser V
     is mu-GDP, t = (2 tau + q sqrt(d)) / mu, for a mu that is a sixteenth of the budget's.
 

@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 
 from dpkern._numbers import positive
-from dpkern.privacy._exact import sqrt_down, sqrt_up
+from dpkern.privacy.guarantees.rounding import sqrt_down, sqrt_up
 
 # Below this many grid steps the rounded shares of several silos no longer add up to one rounded
 # Gaussian within the sampler's own error.

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from dpkern.privacy import NoiseStream
-from dpkern.privacy.accountant import Charge
-from dpkern.privacy.accounting import AMPLIFIES
-from dpkern.privacy.persons import unit_of
-from dpkern.privacy.profiles import Bound
+from dpkern.privacy.accountant.accountant import Charge
+from dpkern.privacy.accountant.profiles import Bound
+from dpkern.privacy.certificate.persons import unit_of
+from dpkern.privacy.sampling.amplification import AMPLIFIES
 
 if TYPE_CHECKING:  # run imports this module
     from dpkern.solvers.base.run import Run

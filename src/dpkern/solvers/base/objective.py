@@ -20,7 +20,7 @@ from dpkern.models.oracles import Oracle, record_gradients
 from dpkern.models.penalties import L1, Constraint, SmoothPenalty, combined
 from dpkern.models.scale import Scale, curvature_of_rows, largest_target, margin_scale
 from dpkern.models.terms import Penalty, Term
-from dpkern.privacy.mechanisms.grids import MAX_RECORDS
+from dpkern.privacy.sensitivity.grids import MAX_RECORDS
 
 FloatArray = NDArray[np.float64]
 # Of which the gradients of a model that is not linear are in memory together.

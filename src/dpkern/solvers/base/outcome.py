@@ -12,10 +12,9 @@ from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
 from dpkern.models.terms import PenaltySum, Term
 from dpkern.privacy import Budget, BudgetWarning, Certificate
-from dpkern.privacy.accounting import WITHOUT_REPLACEMENT
-from dpkern.privacy.budget import LARGEST_USUAL_EPSILON
-from dpkern.privacy.declared_runs import ENDED_AFTER
-from dpkern.privacy.report import release_lines
+from dpkern.privacy.certificate.report import release_lines
+from dpkern.privacy.guarantees.budget import LARGEST_USUAL_EPSILON
+from dpkern.privacy.sampling.amplification import WITHOUT_REPLACEMENT
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.solvers.base.settings import UNBOUNDED_TARGETS
 from dpkern.solvers.base.shared import SHARED
@@ -48,6 +47,7 @@ OF_ITS_OWN = (
     "record{} and public numbers alone, not on other records{}"
 )
 
+ENDED_AFTER = "ended_after"  # the declared number of updates of a run that an error ended
 ENDED = (
     "the run ended after update {}, by an error: taken as true that the error depended neither on "
     "the records nor on what was released; where it may have on what was released, the guarantee "

@@ -1,7 +1,7 @@
 """How a run protects people with several records: the group bound, or a clip of a person's sum.
 
 Group bound: the run has the budget mu / k for one record, and so mu for a person with at most k
-(`dpkern.privacy.persons`). It holds for every solver whose certificate is Gaussian DP.
+(`dpkern.privacy.certificate.persons`). It holds for every solver whose certificate is Gaussian DP.
 
 Clip of a person's sum, in solvers that release sums of clipped gradients over all records: with C
 the clip norm of a record, the sum of a person's gradients is clipped to c C, exactly on the grid
@@ -28,9 +28,9 @@ from dpkern._numbers import positive
 from dpkern.data import SiloData
 from dpkern.models.losses import Custom
 from dpkern.privacy import Budget, Certificate
-from dpkern.privacy._exact import round_up
-from dpkern.privacy.accounting import POISSON, WITHOUT_REPLACEMENT
-from dpkern.privacy.persons import budget_of_a_record, for_a_person
+from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person
+from dpkern.privacy.guarantees.rounding import round_up
+from dpkern.privacy.sampling.amplification import POISSON, WITHOUT_REPLACEMENT
 from dpkern.solvers.base.options import AUTO
 
 if TYPE_CHECKING:  # declaration imports run, which imports this module

@@ -10,14 +10,14 @@ import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import ArrayLike, NDArray
 
+from dpkern._files import refuse_unwritable, replacing
 from dpkern._html import table
 from dpkern._serialize import decode, encode
 from dpkern.data import Schema, Transform
 from dpkern.data.frames import column_names, refuse_other_names, table_columns
-from dpkern.io import read_arrays, refuse_unwritable, replacing
+from dpkern.io import read_arrays
 from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle
-from dpkern.plotting import plot_history
 from dpkern.privacy import Certificate
 
 FORMAT = 2
@@ -210,6 +210,8 @@ class SolverResult:
         ImportError
             Where matplotlib is not installed.
         """
+        from dpkern.plotting import plot_history
+
         shown = {name: values for name, values in self._public_history().items() if values}
         band = self._noise_band()
         bands = {"gradient_norm": band} if band is not None else {}

@@ -16,11 +16,11 @@ from dpkern.data import SiloData
 from dpkern.models.losses import Custom
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Budget, Certificate, NoiseStream, split_budget
-from dpkern.privacy.accountant import CHARGED, Accountant
-from dpkern.privacy.channel import SEEN_BY, Channel
-from dpkern.privacy.ledger import Ledger
-from dpkern.privacy.mechanisms.grids import MAX_RECORDS
-from dpkern.privacy.report import release_lines
+from dpkern.privacy.accountant.accountant import CHARGED, Accountant
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.certificate.report import release_lines
+from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
+from dpkern.privacy.sensitivity.grids import MAX_RECORDS
 from dpkern.solvers.base.charging import charge_of
 from dpkern.solvers.base.clock import Clock
 from dpkern.solvers.base.interrupts import CALL_ENTRIES, interruptible

@@ -13,7 +13,7 @@ from dpkern.models.losses import Loss, get_loss
 from dpkern.models.oracles import Oracle
 from dpkern.models.terms import Penalty
 from dpkern.privacy import NoiseStream, Release
-from dpkern.privacy.accountant import Accountant
+from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers.base.options import (
     AUTO,
     UNDECLARED,

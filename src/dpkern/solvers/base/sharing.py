@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from dpkern.privacy.channel import Shares
+from dpkern.privacy.mechanisms.channel import Shares
 
 if TYPE_CHECKING:  # run imports this module
     from dpkern.solvers.base.run import Run

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.participation import ParticipationSchedule
+from dpkern.privacy.sampling.participation import ParticipationSchedule
 from dpkern.solvers.base.run import Run
 
 FloatArray = NDArray[np.float64]

@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy.local_runs import LocalRuns, norm_bound
 from dpkern.privacy.mechanisms.messages import GaussianMessages
-from dpkern.privacy.participation import ParticipationSchedule
+from dpkern.privacy.sampling.participation import ParticipationSchedule
+from dpkern.privacy.sensitivity.local_runs import LocalRuns, norm_bound
 from dpkern.solvers.base.interrupts import interruptible
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.local_runs import silos_here

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.papers import noise
-from dpkern.privacy.participation import ParticipationSchedule, sample_users, walk_graph
+from dpkern.privacy.sampling.participation import ParticipationSchedule, sample_users, walk_graph
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.admm_records import (
     CentralUsers,

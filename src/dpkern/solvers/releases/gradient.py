@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern.models.penalties import Constraint
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.mechanisms.grids import total_on_grid
+from dpkern.privacy.sensitivity.grids import total_on_grid
 from dpkern.solvers.base.run import Run
 
 FloatArray = NDArray[np.float64]

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.privacy.record_sampling import Cyclic
+from dpkern.privacy.sampling.record_sampling import Cyclic
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.local_runs import HiddenSteps
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of

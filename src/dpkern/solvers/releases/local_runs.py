@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy.channel import largest_norm
-from dpkern.privacy.local_runs import LocalRuns, norm_bound
+from dpkern.privacy.mechanisms.channel import largest_norm
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.last_iterate import LastIterate
 from dpkern.privacy.mechanisms.messages import GaussianMessages
-from dpkern.privacy.record_sampling import Cyclic
+from dpkern.privacy.sampling.record_sampling import Cyclic
+from dpkern.privacy.sensitivity.local_runs import LocalRuns, norm_bound
 from dpkern.solvers.base.interrupts import CALL_ENTRIES, interruptible
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run

@@ -19,14 +19,19 @@ from numpy.typing import NDArray
 from dpkern._numbers import count
 from dpkern.models.losses import Custom
 from dpkern.models.oracles import Oracle
-from dpkern.privacy._exact import sqrt_down, sqrt_up
-from dpkern.privacy.accounting import Events, Sampled, costliest, sampled_scale
-from dpkern.privacy.differences import COCOERCIVE, ConvexDifferences, covered
+from dpkern.privacy.accountant.profiles import Bound
+from dpkern.privacy.guarantees.rounding import sqrt_down, sqrt_up
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.participation import sample_users
-from dpkern.privacy.profiles import Bound
-from dpkern.privacy.record_sampling import FullBatch, RecordSampler, Rows, make_record_sampler
+from dpkern.privacy.sampling.amplification import Events, Sampled, costliest, sampled_scale
+from dpkern.privacy.sampling.participation import sample_users
+from dpkern.privacy.sampling.record_sampling import (
+    FullBatch,
+    RecordSampler,
+    Rows,
+    make_record_sampler,
+)
+from dpkern.privacy.sensitivity.differences import COCOERCIVE, ConvexDifferences, covered
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import AddModels, compiled_rounds, over_silos
 from dpkern.solvers.releases.record_sums import GlmSums, Sums, clipped, sums_of
@@ -210,7 +215,7 @@ class NoisyMeans:
     Silo trust: V_j = S_j + Z_j of every silo of the round. The sensitivity is 2 C, C the clip norm
     of the release, or C where records are added or removed, plus q sqrt(P) for an MLP.
     Shuffle trust: the counts of `BinomialSum` on the batch's vectors om_j v_i.
-    Differences of a convex loss's gradients have a smaller one (`dpkern.privacy.differences`), and
+    Differences of a convex loss's gradients have a smaller one (`sensitivity.differences`), and
     are shuffled around the centre of the ball that they lie in.
     `mu` is the budget of one release, from `allocate`.
     """

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy._exact import round_up
-from dpkern.privacy.local_runs import clipped_smoothness
+from dpkern.privacy.accountant.profiles import Bound
+from dpkern.privacy.guarantees.rounding import round_up
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.mechanisms.perturbed_minimiser import PerturbedMinimiser
-from dpkern.privacy.profiles import Bound
+from dpkern.privacy.sensitivity.local_runs import clipped_smoothness
 from dpkern.solvers.base.reach import announce_length
 from dpkern.solvers.base.run import Run
 
@@ -99,7 +99,7 @@ class Minimiser:
             return mechanism.release(w)
 
     async def _minimise(self, b: FloatArray) -> FloatArray:
-        """Return x after the steps of `dpkern.privacy.minimisation` with the linear term b.
+        """Return x after the steps of `sensitivity.minimisation` with the linear term b.
 
         Every update has the roundings that are counted there.
         """

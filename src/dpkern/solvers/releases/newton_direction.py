@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern.models.losses import Custom
 from dpkern.privacy import split_budget
-from dpkern.privacy._exact import round_up, sqrt_up
-from dpkern.privacy.mechanisms.grids import MAX_RECORDS, grid_records
+from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
 from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.sensitivity.grids import MAX_RECORDS, grid_records
 from dpkern.solvers.base.interrupts import interruptible
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.settings import direction_noise_floor

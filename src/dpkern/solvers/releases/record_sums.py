@@ -13,7 +13,7 @@ from dpkern import kernels
 from dpkern.data import row_norms
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle, record_gradients
-from dpkern.privacy.record_sampling import Rows
+from dpkern.privacy.sampling.record_sampling import Rows
 from dpkern.solvers.base.interrupts import awaited, interruptible
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import gradient_sums

@@ -1,0 +1,1 @@
+"""Certificates: the ledger of releases, their composition, and the form in files."""

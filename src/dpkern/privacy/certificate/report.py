@@ -1,0 +1,225 @@
+"""The printed form of releases and certificates, folded at 88 columns."""
+
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import TYPE_CHECKING, Any
+
+from dpkern._html import folded, table
+
+if TYPE_CHECKING:
+    from dpkern.privacy.certificate.certificate import Certificate
+    from dpkern.privacy.certificate.ledger import Release
+
+ADVERSARIES = {
+    "central": "sees the released aggregates of every round; trusts the aggregator or the secure "
+    "aggregation",
+    "silo": "sees every message of every silo",
+    "shuffle": "sees the shuffled multiset of messages",
+    "local": "sees every message of every record's owner",
+}
+
+_COLLUDING = (
+    "sees the released aggregates of every round, and the noise of up to {} of the silos; trusts "
+    "the others to add theirs"
+)
+
+SELECTED = (
+    "sees the published run's aggregates of every round, its settings and its score; trusts who "
+    "makes the runs, holds all records and shows nothing else, not even how long it takes"
+)
+
+_TITLE = "Privacy certificate"
+# Laws that have neither mu nor rho, in words.
+_LAWS = {"selection": "selection", "objective_perturbation": "minimiser"}
+_SIX_DIGITS_UP = Context(prec=6, rounding=ROUND_CEILING)
+
+
+def adversaries(trust: str, declared: Mapping[str, Any]) -> str:
+    """Return the views of the adversaries under a trust model, or several with " + "."""
+    views = ADVERSARIES
+    if declared.get("colluding") is not None:
+        views = {**views, "central": _COLLUDING.format(declared["colluding"])}
+    return "; ".join(views[one] for one in trust.split(" + "))
+
+
+def report(certificate: "Certificate", width: int = 88) -> str:
+    """Return the text of a certificate: one entry per field, with figures rounded up."""
+    lines = [_TITLE]
+    if certificate.noise != "os":
+        lines += _folded("  ", _seeded(certificate), width)
+    for name, text in _entries(certificate):
+        lines += _folded(f"  {name:<10}  ", text, width)
+    return "\n".join(lines)
+
+
+def html(certificate: "Certificate") -> str:
+    """Return the same for a notebook, with all but the guarantee and its adversary folded."""
+    rows = _entries(certificate)
+    first = [name for name, _ in rows].index("arithmetic") + 1
+    title = _TITLE if certificate.noise == "os" else f"{_TITLE}, {_seeded(certificate)}"
+    rest = folded("releases, what is declared, notes", table("", rows[first:]))
+    return table(title, rows[:first]) + (rest if rows[first:] else "")
+
+
+def _seeded(certificate: "Certificate") -> str:
+    return f"{certificate.noise} (the figures are those that fresh noise would give)"
+
+
+def _entries(certificate: "Certificate") -> list[tuple[str, str]]:
+    """Return the name and the text of every entry."""
+    c = certificate
+    most = "at most " if c.bound == "upper" else ""
+    rows = [("guarantee", "none: epsilon is infinite at every delta")]
+    if c.states_something:
+        rows = [("epsilon", f"{most}{_epsilon(c, c.stated_delta or 1e-6)}")]
+    has_law = c.law.name in _LAWS
+    rows += [
+        ("unit", c.unit),
+        ("neighbours", c.neighbours),
+        ("trust", c.trust),
+        ("adversary", c.adversary),
+        ("mu", f"{most}{_rounded_up(c.mu)}" if c.zcdp is None and not has_law else "none"),
+        ("rho", f"{most}{_rounded_up(c.rho)}" if not has_law else "none"),
+        ("noise", f"{c.noise}, {_draws(c)} draws" if c.n_draws else "none"),
+        ("arithmetic", c.arithmetic),
+    ]
+    rows += _rows("releases", release_lines(c.releases))
+    rows += _rows("declared", _declared_lines(c.declared))
+    if c.claimed is not None:
+        rows.append(("claimed", f"{_listed(c.claimed)}; true: {_true_beside_claimed(c)}"))
+    return rows + _rows("notes", c.notes)
+
+
+def describe(release: "Release") -> str:
+    """Return one release as one line."""
+    parts = [f"{release.what}: {release.times} x {release.dim} coordinates"]
+    if release.n_messages is not None:
+        parts[0] += f" from each of {release.n_messages} silos"
+    parts.append(f"sensitivity {_range(entries(release.sensitivity))}")
+    kind = "noise" if release.coins is None else f"binomial noise of {release.coins} coins,"
+    parts.append(_scale(f"{kind} std", "noise", entries(release.std)))
+    parts.append(_scale("grid", "grid", entries(release.grid)))
+    if release.sampling is not None:
+        parts.append(f"sampling {_listed(dict(release.sampling))}")
+    if release.per_record is not None:
+        of_series = "" if release.series is None else f" of series {release.series}"
+        parts.append(f"each record in at most {release.per_record}{of_series}")
+    parts.append(f"seen by {release.seen_by}")
+    return ", ".join(parts)
+
+
+def _folded(head: str, text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * 14,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _epsilon(certificate: "Certificate", delta: float) -> str:
+    epsilon = certificate.epsilon(delta)
+    text = f"{_rounded_up(epsilon)} at delta {delta!r}"
+    if epsilon == math.inf and certificate.states_something:
+        what = _LAWS.get(certificate.law.name, "rho")
+        text += f" (too small a delta for this {what} and 2^-100 of sampling error per draw)"
+    return text
+
+
+def _draws(certificate: "Certificate") -> str:
+    return f"{'at most ' if certificate.selection is not None else ''}{certificate.n_draws}"
+
+
+def _true_beside_claimed(certificate: "Certificate") -> str:
+    c, claimed = certificate, certificate.claimed or {}
+    true = [f"{name} {_rounded_up(getattr(c, name))}" for name in ("mu", "rho") if name in claimed]
+    if c.stated_delta is not None and not true:
+        true = [f"epsilon {_epsilon(c, c.stated_delta)}"]
+    return ", ".join(true) or f"mu {_rounded_up(c.mu)}"
+
+
+def _rounded_up(value: float) -> str:
+    """Return six digits, rounded up so that the printed figure is valid too."""
+    if value == math.inf:
+        return "infinite"
+    return f"{float(_SIX_DIGITS_UP.create_decimal(Decimal(value))):.6g}"
+
+
+def entries(value: float | tuple[float, ...] | None) -> tuple[float, ...]:
+    """Return the numbers of all messages, or an empty tuple for None."""
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+
+
+def _scale(name: str, of: str, values: Sequence[float]) -> str:
+    return f"{name} {_range(values)}" if values else f"no {of}"
+
+
+def _rows(name: str, lines: Iterable[str]) -> list[tuple[str, str]]:
+    return [("" if i else name, line) for i, line in enumerate(lines)]
+
+
+def release_lines(releases: Iterable["Release"]) -> list[str]:
+    """Return a line per release, or a summary of more than three that differ only in scale."""
+    alike: dict[tuple[object, ...], list[Release]] = {}
+    for r in releases:
+        key = (r.what, r.dim, r.n_messages, r.coins, r.sampling, r.per_record, r.series, r.seen_by)
+        alike.setdefault(key, []).append(r)
+    lines: list[str] = []
+    for group in alike.values():
+        # The same release may occur in several runs.
+        counted = Counter(map(describe, group)).items()
+        texts = [line if n == 1 else f"{line} ({n} runs)" for line, n in counted]
+        lines += texts if len(texts) <= 3 else [_summary(group)]
+    return lines
+
+
+def _summary(releases: Sequence["Release"]) -> str:
+    def sent(name: str) -> list[float]:
+        return [v for r in releases for v in entries(getattr(r, name)) if v > 0.0]
+
+    first = releases[0]
+    parts = [f"{first.what}: {sum(r.times for r in releases)} x {first.dim} coordinates"]
+    if first.n_messages is not None:
+        parts[0] += f" from silos, {first.n_messages} at most"
+    parts.append(f"sensitivity {_range(sent('sensitivity') or [0.0])}")
+    parts.append(_scale("noise std", "noise std", sent("std")))
+    parts.append(_scale("grid", "grid", sent("grid")))
+    if first.sampling is not None:
+        parts.append(f"sampling {_listed(dict(first.sampling))}")
+    if first.per_record is not None:
+        parts.append(f"each record in at most {first.per_record}")
+    parts.append(f"{len(releases)} kinds of them, seen by {first.seen_by}")
+    return ", ".join(parts)
+
+
+def _declared_lines(values: Mapping[str, Any]) -> list[str]:
+    """Return one line, or one per run where several runs declared different parameters."""
+    if values and all(isinstance(value, Mapping) for value in values.values()):
+        return [f"{name}: {_listed(value)}" for name, value in values.items()]
+    return [_listed(values)] if values else []
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
+
+
+def _short(value: object) -> str:
+    """Return a value as text, a long tuple of numbers as its length and range."""
+    if not (isinstance(value, tuple) and len(value) > 4):
+        return str(value)
+    if not all(isinstance(v, int | float) for v in value):
+        return str(value)
+    low, high = min(value), max(value)
+    return f"{len(value)} x {low:g}" if low == high else f"{len(value)} from {low:g} to {high:g}"

@@ -1,0 +1,165 @@
+"""The JSON form of a certificate, its version and its digest.
+
+    format, version, package     what this is, and what made it
+    guarantee                    the law with its parameters; mu, rho, epsilon and delta as stated
+    unit, group_size, neighbours, trust, trust_of_runs, adversary
+    noise, n_draws, arithmetic
+    releases                     of one run; for several, composition and parts in their place
+    declared, claimed, notes     what is taken as public, what a paper claims, and assumptions
+    digest                       SHA-256 of all else, with sorted keys and no spaces
+
+Everything but the figures and the adversary, which follow from the rest, is read again. Parts have
+the same form without format, version and digest. Numbers that are not finite are
+{"__float__": "inf"}; lists stand for tuples.
+"""
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpkern._files import refuse_unwritable, replacing
+from dpkern._serialize import decode, encode
+from dpkern.privacy.certificate.ledger import Release
+from dpkern.privacy.guarantees.base import ConcentratedDP, GaussianDP, Law
+from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
+from dpkern.privacy.guarantees.selection import Selection
+
+if TYPE_CHECKING:
+    from dpkern.privacy.certificate.certificate import Certificate
+
+FORMAT, VERSION = "dpkern certificate", 1
+
+#: The deltas at which epsilon is stated beside that of the certificate.
+STANDARD_DELTAS = (1e-5, 1e-6, 1e-8)
+
+_LAWS: dict[str, type[Law]] = {
+    law.name: law for law in (GaussianDP, ConcentratedDP, Selection, ObjectivePerturbation)
+}
+_ENVELOPE = ("format", "version", "digest")
+_PLAIN = (
+    *("unit", "group_size", "neighbours", "trust", "trust_of_runs", "adversary"),
+    *("noise", "n_draws", "arithmetic"),
+)
+
+
+@functools.cache
+def package() -> str:
+    """Return the name and the version of this package."""
+    return f"dpkern {importlib.metadata.version('dpkern')}"
+
+
+def digest(values: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a mapping for standard JSON, its own digest aside."""
+    content = {name: value for name, value in values.items() if name != "digest"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def to_mapping(certificate: "Certificate") -> dict[str, Any]:
+    """Return the JSON form of a certificate."""
+    values = {"format": FORMAT, "version": VERSION, **_content(certificate)}
+    return {**values, "digest": digest(values)}
+
+
+def _content(certificate: "Certificate") -> dict[str, Any]:
+    c = certificate
+    values: dict[str, Any] = {"package": c.package, "guarantee": _guarantee(c)}
+    values |= {name: getattr(c, name) for name in _PLAIN}
+    if c.parts:
+        values |= {"composition": c.composition, "parts": [_content(part) for part in c.parts]}
+    else:
+        values["releases"] = [release.to_dict() for release in c.releases]
+    values |= {name: getattr(c, name) for name in ("declared", "claimed", "notes")}
+    encoded: dict[str, Any] = encode(values)
+    return encoded
+
+
+def _guarantee(certificate: "Certificate") -> dict[str, Any]:
+    c = certificate
+    deltas = sorted({c.stated_delta or 1e-6, *STANDARD_DELTAS}, reverse=True)
+    return {
+        "law": {"name": c.law.name, **asdict(c.law)},
+        "bound": c.bound,
+        "amplified": c.amplified,
+        "at_delta": c.at_delta,
+        "mu": c.mu,
+        "rho": c.rho,
+        "epsilon": [{"delta": delta, "epsilon": c.epsilon(delta)} for delta in deltas],
+        "delta": [{"epsilon": 1.0, "delta": c.delta(1.0)}],
+    }
+
+
+def write_json(values: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write a mapping atomically, indented, with lists of numbers or names on one line."""
+    refuse_unwritable(path)
+    text = json.dumps(values, indent=1, allow_nan=False)
+    # A line break is in no string of JSON, so that these brackets are those of lists.
+    text = re.sub(
+        r"\[\n\s+([^\[\]{}]*?)\n\s*\]",
+        lambda found: f"[{', '.join(line.strip().rstrip(',') for line in found[1].splitlines())}]",
+        text,
+    )
+    with replacing(path) as file:
+        file.write(f"{text}\n".encode())
+
+
+def from_mapping(kind: type["Certificate"], values: Mapping[str, Any]) -> "Certificate":
+    """Return the certificate of a JSON form.
+
+    Raises
+    ------
+    ValueError
+        When it is none, of another version, damaged, or its digest is of other contents.
+    """
+    if not isinstance(values, Mapping) or values.get("format") != FORMAT:
+        raise ValueError(f"values must be a certificate, with the format {FORMAT!r}")
+    if values.get("version") != VERSION:
+        raise ValueError(
+            f"version must be {VERSION}, the one that this release of dpkern reads, got "
+            f"{values.get('version')!r}"
+        )
+    if values.get("digest") != digest(values):
+        raise ValueError("digest must be that of the certificate, got another: it has been edited")
+    return _decoded(kind, {k: v for k, v in values.items() if k not in _ENVELOPE})
+
+
+def read_json(kind: type["Certificate"], path: str | os.PathLike[str]) -> "Certificate":
+    """Return the certificate of a file; errors as `Certificate.load` says."""
+    try:
+        return from_mapping(kind, json.loads(Path(path).read_bytes()))
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not a dpkern certificate (no JSON text)") from None
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"{path}: not a dpkern certificate ({error})") from error
+
+
+def _decoded(kind: type["Certificate"], values: Mapping[str, Any]) -> "Certificate":
+    of = ("composition", "parts") if "parts" in values else ("releases",)
+    names = {"package", "guarantee", *_PLAIN, *of, "declared", "claimed", "notes"}
+    if set(values) != names:
+        raise ValueError(
+            f"values must hold the fields of a certificate, got missing fields "
+            f"{sorted(names - set(values))} and unknown fields {sorted(set(values) - names)}"
+        )
+    fields: dict[str, Any] = {
+        name: decode(values[name])
+        for name in names - {"guarantee", "adversary", "releases", "parts"}
+    }
+    guarantee = decode(values["guarantee"])
+    law = dict(guarantee["law"])
+    if law.get("name") not in _LAWS:
+        raise ValueError(f"law must be {' or '.join(map(repr, _LAWS))}, got {law.get('name')!r}")
+    fields["law"] = _LAWS[law.pop("name")](**law)
+    fields |= {name: guarantee[name] for name in ("bound", "amplified", "at_delta")}
+    if "parts" in values:
+        fields["parts"] = tuple(_decoded(kind, part) for part in values["parts"])
+    else:
+        fields["releases"] = tuple(map(Release.from_dict, values["releases"]))
+    return kind(**fields)

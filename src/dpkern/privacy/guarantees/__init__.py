@@ -1,0 +1,1 @@
+"""Guarantees as functions of epsilon: Gaussian, concentrated and other forms, and budgets."""

@@ -1,0 +1,1 @@
+"""Grids of sums, and by how much one record changes what a mechanism adds noise to."""

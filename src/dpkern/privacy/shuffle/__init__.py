@@ -1,1 +1,0 @@
-"""The shuffle model: binomial noise, its proof in concentrated DP, and the protocol."""

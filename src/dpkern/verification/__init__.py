@@ -1,0 +1,213 @@
+"""Verification of certificates: figures recomputed from the releases alone.
+
+Nothing of the ledger, the certificate and the laws is imported: the JSON form is read as plain
+numbers, and figures are recomputed by mpmath and dp-accounting (`recomputation`). A
+certificate that states less than what is recomputed is refused, and so is one that states more than
+dpkern would, in the last digits for Gaussian DP.
+
+Releases are compared with those of a run that declares the same (`declared_solvers`).
+What no arithmetic can tell is whether they were made, and whether noise was drawn from the
+operating system: only the digest notices that such an entry was edited, and whoever edits
+can compute a digest. It guards against carelessness, not against forgery.
+"""
+
+import hashlib
+import io
+import json
+import os
+import textwrap
+import threading
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpkern.verification.checks import ALWAYS, TAKEN, Check, Verifier
+from dpkern.verification.recomputation import DIGITS, multiprecision
+
+FORMAT, VERSION = "dpkern certificate", 1
+# mpmath's precision, and its tables of constants, are those of the process.
+_one_at_a_time = threading.Lock()
+# What numbers of another kind or size than a certificate's raise, in dp-accounting too.
+_DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The checks of one file; true if all agree. Printed as a table."""
+
+    name: str
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every stated figure follows from the releases."""
+        return all(check.ok for check in self.checks)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        told = [c for c in self.checks if not c.ok or not c.what.startswith("part ")]
+        shown = [c for c in told if c.recomputed != TAKEN]
+        rows = [("", "stated", "recomputed", "")]
+        rows += [(c.what, c.stated, c.recomputed, "ok" if c.ok else "MISMATCH") for c in shown]
+        widths = [max(len(row[i]) for row in rows) for i in range(3)]
+        lines = [
+            "  " + "  ".join([*(f"{row[i]:<{widths[i]}}" for i in range(3)), row[3]]).rstrip()
+            for row in rows
+        ]
+        wrong = sum(not check.ok for check in self.checks)
+        end = "every figure follows from the releases"
+        if wrong:
+            end = f"MISMATCH in {wrong} of {len(self.checks)} checks: do not rely on it"
+        taken = dict.fromkeys(
+            c.stated if c.what.endswith(ALWAYS) else f"{c.what}: {c.stated}"
+            for c in self.checks
+            if c.recomputed == TAKEN
+        )
+        text = f"{TAKEN}: {'; '.join(taken)}"
+        more = textwrap.wrap(text, 88, initial_indent="  ", subsequent_indent="  ") if taken else []
+        within = sum(c.recomputed != TAKEN for c in self.checks) - len(shown)
+        more += [f"  {within} checks of the parts agree"] if within else []
+        return "\n".join([self.name, *lines, *more, end])
+
+
+def verify(source: str | os.PathLike[str] | Mapping[str, Any]) -> Verification:
+    """Recompute the figures of a certificate from its releases alone.
+
+    Parameters
+    ----------
+    source : path or mapping
+        A certificate's JSON file, a model file, a file of JSON lines with a "certificate" each, or
+        what `Certificate.to_dict` returns.
+
+    Returns
+    -------
+    Verification
+        All checks; `ok`, and the truth value, tell whether all agree.
+
+    Raises
+    ------
+    ValueError
+        When the source is none of these, or of a version that this release does not know.
+    ModuleNotFoundError
+        Without mpmath, or dp-accounting where samples are secret: `pip install 'dpkern[verify]'`.
+
+    Notes
+    -----
+    No record is read and nothing is released. The releases must be those that follow from what the
+    run declares, which is taken as public; what nothing is compared with is "taken as stated".
+    """
+    if isinstance(source, Mapping):
+        return verify_certificate(source)
+    if not isinstance(source, str | os.PathLike):
+        raise TypeError(
+            "source must be a path or a mapping such as result.privacy.to_dict(), got "
+            f"{type(source).__name__}"
+        )
+    name, certificates = os.path.basename(os.fspath(source)), _read(source)
+    if len(certificates) == 1:
+        return verify_certificate(certificates[0], name)
+    found = [verify_certificate(values, name) for values in certificates]
+    checks = [
+        Check(f"{i}: {check.what}", check.stated, check.recomputed, check.ok)
+        for i, one in enumerate(found, 1)
+        for check in one.checks
+    ]
+    return Verification(f"{name}: {len(found)} certificates", tuple(checks))
+
+
+def verify_certificate(values: Mapping[str, Any], name: str = "certificate") -> Verification:
+    """Recompute the figures of one certificate in the form of `Certificate.to_dict`.
+
+    Parameters, result and errors are those of `verify`.
+    """
+    if values.get("format") != FORMAT or "guarantee" not in values:
+        raise ValueError(f"{name} is no certificate: its format is not {FORMAT!r}")
+    if values.get("version") != VERSION:
+        raise ValueError(
+            f"{name} has version {values.get('version')!r} of the format, and this release of "
+            f"dpkern verifies version {VERSION}"
+        )
+    content = {key: value for key, value in values.items() if key != "digest"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    found = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    stated = str(values.get("digest"))
+    checks = [Check("digest", stated[:19], found[:19], stated == found)]
+    try:
+        plain = _numbers(content)
+        with _one_at_a_time, multiprecision().workdps(DIGITS):
+            checks += Verifier(plain).checks()
+    except _DAMAGED as error:
+        raise ValueError(f"{name} is damaged: {type(error).__name__} {error}") from error
+    made = f"{name}, made by {plain['package']}"
+    return Verification(made, tuple(checks))
+
+
+def _read(path: str | os.PathLike[str]) -> list[Mapping[str, Any]]:
+    """Return the certificates of a file."""
+    with open(path, "rb") as file:
+        content = file.read()
+    if content[:2] == b"PK":
+        return [_header(path)["privacy"]]
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is neither JSON nor a dpkern model") from error
+    try:
+        found = [_json(text)]
+    except json.JSONDecodeError as whole:
+        try:
+            found = [_json(line) for line in text.splitlines() if line.strip()]
+        except json.JSONDecodeError as error:
+            said = error if whole.msg == "Extra data" else whole
+            raise ValueError(f"{path} is not JSON ({said})") from error
+    if any(not isinstance(values, Mapping) for values in found):
+        raise ValueError(f"{path} holds no certificate, but JSON of another kind")
+    if len(found) != 1 or "certificate" in found[0]:
+        found = [values["certificate"] for values in found if values.get("certificate")]
+    if not found:
+        raise ValueError(f"{path} holds no certificate")
+    return found
+
+
+def _json(text: str) -> Any:
+    """Return JSON; of a key that is there twice a reader would see the first, a parser the last."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise json.JSONDecodeError("a key is there twice", text, 0)
+        return dict(pairs)
+
+    try:
+        return json.loads(text, object_pairs_hook=once)
+    except RecursionError:
+        raise json.JSONDecodeError("it is nested too deeply", text, 0) from None
+
+
+def _header(path: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """Return the header of a model, which an .npz archive holds as it is."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            info = archive.getinfo("header.npy")
+            if info.compress_type == zipfile.ZIP_STORED and info.file_size <= os.path.getsize(path):
+                content = io.BytesIO(archive.read(info))
+                array = np.lib.format.read_array(content, allow_pickle=False)
+                header: Mapping[str, Any] = _json(str(array))
+                if "privacy" in header:
+                    return header
+    except Exception as error:  # of zipfile, and of Python's own parser for headers
+        raise ValueError(f"{path} is no dpkern model") from error
+    raise ValueError(f"{path} is no dpkern model")
+
+
+def _numbers(value: Any) -> Any:
+    """Return JSON with the encoded infinities as floats."""
+    if isinstance(value, Mapping):
+        if set(value) == {"__float__"}:
+            return float(value["__float__"])
+        return {key: _numbers(entry) for key, entry in value.items()}
+    return [_numbers(entry) for entry in value] if isinstance(value, list) else value

@@ -1,0 +1,289 @@
+"""The releases that follow from what a run of each solver declares, for `dpkern verify`.
+
+Of `dpkern verify`, and thus without an import of the solvers, the mechanisms and the ledger.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from dpkern.verification.declared_families import Family, Rows, Values
+from dpkern.verification.declared_runs import ENDED_AFTER, ROUNDED, DeclaredRun
+from dpkern.verification.plain_releases import (
+    DIFFERENCES,
+    GRADIENTS,
+    curvature,
+    least_of_differences,
+)
+
+# What distinguishes the options of solvers, the first that is there.
+_SOLVERS = {
+    "operator": "fixed_point",
+    "users": "admm",
+    "added_l2": "objective_perturbation",
+    "floor": "local_newton",
+    "trace_share": "double_noise_newton",
+    "noise": "local_sgd",
+    "refresh_every": "variance_reduced",
+    "sampling": "minibatches",
+    "momentum": "gradient_descent",
+    "accounting": "local_descent",
+    "hess_clip": "ridge",
+    "local_steps": "output_perturbation",
+    "coverage": "private_range",
+}
+# A private search has so many candidates, of half the step size each.
+_CANDIDATES = 8
+# Bins of a range end at so many halvings of its wide bounds.
+_OCTAVES = 30
+
+
+class DeclaredSolver(DeclaredRun):
+    """The kinds of releases of every solver, and of private ranges."""
+
+    @property
+    def solver(self) -> str | None:
+        """The kind of solver, None for a certificate of anything else."""
+        found = (name for option, name in _SOLVERS.items() if option in self._declared)
+        return next(found, None)
+
+    def families(self) -> list[Family]:
+        """Return the kinds of releases; raise where what is declared does not say them."""
+        found = list(getattr(self, f"_{self.solver}")())
+        if ENDED_AFTER in self._declared:
+            found = [family.at_most() for family in found]
+        return [*found, self._score()] if self.is_selection else found
+
+    def _score(self) -> Family:
+        bound = self._of("score_bound")
+        held = sum(self._held(self._of("sizes")))
+        return self._about(f"score on {held} records", 1, 1.0 if bound is None else bound, dim=1)
+
+    def _gradient_descent(self) -> Iterator[Family]:
+        yield self._gradients(self._count("rounds"))
+
+    def _local_descent(self) -> Iterator[Family]:
+        """federated_gd, and wd_dp of one round."""
+        once = "rounds" not in self._declared
+        rounds, K = 1 if once else self._count("rounds"), self._count("local_steps")
+        last = self._of("accounting") == "last_iterate"
+        if self.paper and (once or K > 1):
+            yield self._local_steps(rounds * K)
+            if once:
+                noise = "noise on the weights, which protects nothing"
+                yield Family(noise, (1, 1), [[0.0]], dim=1)
+        elif self.paper:
+            yield self._gradients(rounds, draws=len(self.sizes))
+        elif not (once or last or K > 1):
+            yield self._gradients(rounds)
+        elif self.trust != "silo":
+            yield self._hidden(rounds)
+        else:
+            yield self._last_iterates(rounds) if last else self._local_steps(rounds * K)
+
+    def _output_perturbation(self) -> Iterator[Family]:
+        yield self._hidden(1)
+
+    def _local_newton(self) -> Iterator[Family]:
+        steps = self._count("rounds") * self._count("local_steps")
+        yield self._gradients(steps)
+        yield self._hessians(steps)
+        if self._of("step_size") == "private_search":
+            largest = self._positive("max_step")
+            norm = math.sqrt(math.fsum(4.0**-i for i in range(_CANDIDATES)))
+            what = (
+                "decreases of the loss along the released direction p, in units of a power of two "
+                "above C |p|"
+            )
+            yield self._about(what, steps, self.unit * largest * norm, dim=_CANDIDATES)
+
+    def _ridge(self) -> Iterator[Family]:
+        yield self._hessians(1)
+        yield self._gradients(1)
+
+    def _double_noise_newton(self) -> Iterator[Family]:
+        rounds = self._count("rounds")
+        yield self._gradients(rounds)
+        B = self._positive("hess_clip")
+        yield self._about("trace of the summed Hessian", rounds, B, most=ROUNDED, dim=1)
+        # What a direction costs is a public share beside the gradients'.
+        share = self._of("gradient_share")
+        rest = 1.0 - (share + self._of("trace_share"))
+        (gradients,) = [r for r in self._values["releases"] if r["what"] == GRADIENTS[0]]
+        mu = math.sqrt(rest / share) * gradients["sensitivity"] / gradients["std"]
+
+        def least(release: Values) -> list[float]:
+            return [mu * release["std"] * (1.0 - 1e-6)]
+
+        yield replace(self._about("Newton direction", rounds, 0.0), least=least)
+
+    def _objective_perturbation(self) -> Iterator[Family]:
+        yield self._about(
+            "random linear term of the objective", 1, self.unit * self._positive("clip")
+        )
+        what = "minimiser within a distance of tau"
+        yield Family(what, (1, 1), None, dim=self.dim, unknown=("sensitivity",))
+
+    def _fixed_point(self) -> Iterator[Family]:
+        rounds, operator = self._count("rounds"), self._of("operator")
+        if operator == "admm":
+            found = self._states(rounds)
+        elif isinstance(operator, Mapping):
+            D = float(operator["sensitivity"])
+            found = self._about(f"value of {operator['name']}", rounds, D, most=ROUNDED)
+        else:
+            found = self._gradients(rounds)
+        if self._of("activation") != 1.0:  # some rounds may have no active block
+            found = replace(found, times=(0, rounds), unknown=("repetitions",))
+        yield found
+
+    def _minibatches(self) -> Iterator[Family]:
+        yield self._in_batches(GRADIENTS[0], self._count("rounds"))
+
+    def _variance_reduced(self) -> Iterator[Family]:
+        """spider, and the two of SVRG, whose gradients are of all records."""
+        T, q = self._count("rounds"), self._count("refresh_every")
+        length = T
+        if self._declared.get("variant") == "alternate":
+            T = length = 2 * T - 2
+            q = 2
+        elif "restarts" in self._declared:
+            length = -(-T // self._count("restarts"))
+        fresh = sum(r % length % q == 0 for r in range(T))
+        yield self._in_batches(GRADIENTS[0], fresh, full="restarts" in self._declared)
+        if fresh < T:
+            yield self._differences(T - fresh)
+
+    def _local_sgd(self) -> Iterator[Family]:
+        rounds, K = self._count("rounds"), self._count("local_steps")
+        if self._of("noise") == "round":
+            batches = self._of("sampling") != "full"
+            used = self._uses(rounds * K) if batches else rounds
+            yield self._hidden(rounds, min(used, rounds))
+        else:
+            yield self._in_batches(GRADIENTS[1], rounds * K, K)
+
+    def _uses(self, batches: int) -> int:
+        """Return in how many of so many batches in turn a record is at most."""
+        b = self._count("batch_size")
+        return max(-(-batches * b // n) for n in self.sizes)
+
+    def _in_batches(
+        self, what: str, times: int, together: int = 1, *, full: bool = False
+    ) -> Family:
+        """Return sums over batches, in rounds of so many releases of the silos that take part."""
+        sampling = "full" if full else self._of("sampling")
+        sizes, in_turn = self.sizes, sampling in ("one_pass", "cyclic")
+        m, M = len(sizes), self._of("participation") or len(sizes)
+        more: dict[str, Any] = {"charged": times}
+        if m > M and self.trust == "silo":
+            more |= {"active": None if in_turn else M, "unknown": ("rounds of one silo",)}
+            if in_turn:  # the busiest silo takes part in so many rounds at least
+                more["charged"] = -(-(times // together) * M // m) * together
+        batches = sizes if sampling == "full" else [self._count("batch_size")] * m
+        if in_turn:
+            more["charged"] = min(more["charged"], self._uses(times))
+        if self.trust == "shuffle":
+            ordered = sorted(batches)
+            more["vectors"] = sum(ordered[:M]), sum(ordered[m - M :])
+        if self.trust == "shuffle":
+            return replace(self._about(what, times, 0.0, **more), least=None)
+        return self._gradients(times, what, **more)
+
+    def _differences(self, times: int) -> Family:
+        """Return sums of differences, whose sensitivity depends on the distance of two models."""
+        found, declared = self._in_batches(DIFFERENCES, times), self._declared
+        releases = [r for r in self._values["releases"] if r["what"] == DIFFERENCES]
+        if any(least_of_differences(r, declared) is None for r in releases):
+            found = replace(found, unknown=(*found.unknown, "sensitivity"))
+        if self.trust == "shuffle":
+            return found
+
+        def least(release: Values) -> list[float]:
+            unknown = [0.0] * (self._silos or 1)
+            return least_of_differences(release, declared) or unknown
+
+        return replace(found, least=least, most=None)
+
+    # --- ADMM ---------------------------------------------------------------------------------
+
+    def _states(self, rounds: int) -> Family:
+        D = 2.0 * self._positive("prox_step") * self._positive("clip")
+        return self._about("sum of the users' states, less its public part", rounds, D)
+
+    def _changes(self, rounds: int) -> Family:
+        """Return clipped changes of participants (docs/proofs/changes.md)."""
+        bound = self._positive("relaxation") * self._positive("prox_step") * self._positive("clip")
+
+        def least(release: Values) -> list[float]:
+            return [2.0 * bound / math.sqrt(release["per_record"])]
+
+        what = "sum of the participants' changes, less its public part"
+        return replace(self._about(what, rounds, 0.0), least=least, most=None)
+
+    def _admm(self) -> Iterator[Family]:
+        rounds, mode, silos = self._count("rounds"), self._of("mode"), self._of("users") == "silos"
+        n = len(self.sizes) if silos else sum(self.sizes)
+        M = {"central": n, "token": 1}.get(mode) or self._count("participation")
+        more: dict[str, Any] = {"charged": -(-rounds * M // n)}
+        if mode != "central":
+            more["unknown"] = ("rounds of one user",)
+        if self._of("max_participations") is not None:  # a round may be without users
+            most = self._count("max_participations")
+            more |= {"times": (1, rounds), "charged": min(most, more["charged"])}
+        if silos:
+            found = self._silo_users(rounds, scheduled=mode != "central")
+        elif self.trust == "central" and not self.paper:
+            found = self._states(rounds) if mode == "central" else self._changes(rounds)
+        else:
+            gamma, lam = self._positive("prox_step"), self._positive("relaxation")
+            D = 4.0 * lam * gamma * self._positive("clip")
+            what = "message of a user"
+            if rounds == 1 and not any(r["what"] == what for r in self._values["releases"]):
+                what = "sum of the users' messages"
+            found = self._about(what, rounds, D, draws=M)
+        yield replace(found, **more)
+
+    def _silo_users(self, rounds: int, *, scheduled: bool) -> Family:
+        """Return messages of silos, or sums of their hidden states or of changes of these."""
+        kind = "sum of the participants' changes" if scheduled else "mean of the silos' states"
+        what = "message of a silo" if self._silos else f"weighted {kind}, less its public part"
+        clip, gamma, lam = map(self._positive, ("clip", "prox_step", "relaxation"))
+        L, R, K = curvature(self._declared), self._positive("row_bound"), self._count("local_steps")
+        rows: Rows | None = None
+        if L is not None:
+            L *= R**2
+            c = L / (L + 1.0 / gamma)
+            E = gamma * (1.0 - c**K)  # K steps of 1 / (L + 1 / gamma)
+            if self._silos:
+                rows = [[2.0 * lam * 2.0 * clip / n * E for n in self.sizes]]
+            else:
+                e = [_state(2.0 * clip / n, L, E, gamma, c**K * gamma * clip) for n in self.sizes]
+                times = 4.0 * lam if scheduled else 1.0
+                rows = [[max(times * p * x for p, x in zip(self.weights, e, strict=True))]]
+        return self._of_rounds(what, rounds, rows)
+
+    def _private_range(self) -> Iterator[Family]:
+        bounds = self._of("bounds")
+        D = math.sqrt(self.unit * len(bounds))
+        dim = sum(map(_bins, bounds))
+        yield Family("counts of values in public bins", (1, 1), [[D]], dim=dim)
+
+
+def _state(shift: float, L: float, E: float, gamma: float, left: float) -> float:
+    """Return the smaller bound of the distance of hidden states, without rounding terms.
+
+    `shift` is 2 C / n_j, and `left` bounds how far K steps end from the prox.
+    """
+    found = [shift * E / (1.0 - L * E)] if L * E < 1.0 else []
+    phi, off = gamma * L / (2.0 + gamma * L), 2.0 * left
+    root = math.sqrt(phi * off**2 + (1.0 - phi) * (gamma * shift) ** 2)
+    return min([*found, (off + root) / (1.0 - phi)])
+
+
+def _bins(bounds: list[float]) -> int:
+    """Return the number of bins of a range with these wide bounds."""
+    lo, hi = bounds
+    sizes = [math.ldexp(max(abs(lo), abs(hi)), -k) for k in range(_OCTAVES + 1)]
+    return len({lo, hi, *(e for q in sizes for e in (-q, q) if lo < e < hi)}) - 1
