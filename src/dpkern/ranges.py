@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import probability
+from dpkern._typing import FloatArray
 from dpkern.data import SiloData, is_sparse
 from dpkern.data.csr import has_width_read
 from dpkern.data.frames import column_names
@@ -35,8 +36,6 @@ from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person, unit_of
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.mechanisms.counts import GaussianCounts
-
-FloatArray = NDArray[np.float64]
 
 _OCTAVES = 30
 # A count stands out if noise alone would reach it, in any bin of all, with this probability at

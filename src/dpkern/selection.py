@@ -41,8 +41,6 @@ from dpkern.solvers import Objective, SolverResult
 from dpkern.solvers.base.outcome import ENDED_AFTER, plain
 from dpkern.stream import Purpose
 
-FloatArray = NDArray[np.float64]
-
 # A run with more draws of noise counts as failed, which bounds the sampler's error of every run.
 _MOST_DRAWS = 1 << 40
 # With less, noise exceeds any score.

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from dpkern._numbers import count
+from dpkern._typing import FloatArray
 from dpkern._warn import warn
 from dpkern.auditing.bounds import (
     ScoreAudit,
@@ -28,8 +27,6 @@ from dpkern.plotting import Path, plot_trade_off
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.guarantees.curves import least_misses, trade_off
 from dpkern.solvers import SOLVERS
-
-FloatArray = NDArray[np.float64]
 
 _SCHEDULES = 8
 

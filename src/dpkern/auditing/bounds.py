@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from dpkern._numbers import real
+from dpkern._typing import FloatArray
 from dpkern.privacy.guarantees.gdp import gdp_epsilon, gdp_mu
 
-FloatArray = NDArray[np.float64]
 Method = Literal["clopper_pearson", "gdp", "one_run", "one_run_fdp"]
 
 METHODS = ("clopper_pearson", "gdp", "one_run", "one_run_fdp")

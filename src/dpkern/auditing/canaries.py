@@ -17,13 +17,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from dpkern._typing import FloatArray, IntArray
 from dpkern.data import ScaleWarning, SiloData
 from dpkern.models.oracles import Oracle, checked_gradients
 from dpkern.models.scale import Scale
 from dpkern.transcript import Transcript
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _LONG = 1e6  # entries of a gradient, which clip norms are far below
 _ENTRIES = 8  # of a sparse row

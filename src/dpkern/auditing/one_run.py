@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import count, probability
+from dpkern._typing import FloatArray
 from dpkern._warn import warn
 from dpkern.auditing.audits import CertificateViolatedWarning, separation, separation_error
 from dpkern.auditing.bounds import (
@@ -27,8 +28,6 @@ from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.guarantees.curves import trade_off
 from dpkern.solvers import SolverResult, solve
 from dpkern.stream import NoiseStream
-
-FloatArray = NDArray[np.float64]
 
 _BLOCK = 1 << 12  # rows that are looked at together
 _LINES = 49

@@ -19,13 +19,12 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
+from dpkern._typing import FloatArray
 from dpkern.data import SiloData
 from dpkern.privacy import Certificate
 from dpkern.solvers import SolverResult, solve
 from dpkern.stream import NoiseStream
 from dpkern.transcript import Complete, Entry, Transcript
-
-FloatArray = NDArray[np.float64]
 
 _CHUNK = 250  # runs of one task
 _IMPOSSIBLE = 1e6  # in place of infinity, which has no difference

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import count
+from dpkern._typing import IntArray
 from dpkern.data.ids import ids
 from dpkern.data.validation import frozen
-
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpkern._numbers import LARGEST, count, did_you_mean, is_number, not_negative
+from dpkern._typing import FloatArray
 from dpkern.data import SiloData, is_sparse
 from dpkern.data.frames import frame_matrix, is_frame, is_numeric, refuse_shuffled
 from dpkern.data.labels import declared_labels, labels, plain_labels
@@ -25,8 +26,6 @@ from dpkern.models.networks import MLP
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SOLVERS, SolverResult, solve
-
-FloatArray = NDArray[np.float64]
 
 # What users of scikit-learn would look for, and why it is not there.
 _REFUSED = {

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern import _core
+from dpkern._typing import FloatArray, IntArray
 from dpkern.models.losses import Custom, Loss, get_loss
 from dpkern.models.penalties import get_penalty
 from dpkern.models.terms import Term
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from dpkern.data import SiloData
 
 Data: TypeAlias = "SiloData"  # by name, since kernels do not import the package data
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Rows = tuple[IntArray, IntArray]
 Random = int | NoiseStream | None
 Shape = tuple[int, ...]

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
+from dpkern._typing import FloatArray
 from dpkern.kernels._card import device_of, on_its_card, to_cpu
 from dpkern.models.scale import Scale
 
 if TYPE_CHECKING:
     from dpkern.data import SiloData
-
-FloatArray = NDArray[np.float64]
 
 
 class Oracle(ABC):

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import not_negative
-
-FloatArray = NDArray[np.float64]
+from dpkern._typing import FloatArray
 
 
 class Penalty(ABC):

@@ -3,13 +3,11 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.newton_steps import candidates, losses_along, penalty_decrease
-
-FloatArray = NDArray[np.float64]
 
 
 class PaperSearch:

@@ -3,15 +3,11 @@
 import math
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpkern import kernels
+from dpkern._typing import FloatArray
 from dpkern.privacy.mechanisms.channel import Channel
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.local_runs import LocalSteps
-
-FloatArray = NDArray[np.float64]
 
 
 class LaplaceAverage:

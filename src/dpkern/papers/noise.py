@@ -9,7 +9,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from dpkern._typing import FloatArray
+
 Claim = dict[str, float]
 
 # Kang et al. do not specify their constant; the works that they compare with have 8.

@@ -17,17 +17,15 @@ With another loss than the squared one this is one regularised step of Newton's 
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern._threads import one_blas_thread
+from dpkern._typing import FloatArray
 from dpkern.privacy import split_budget
 from dpkern.solvers.base import AUTO, BOTH, Run, SolverResult, solver
 from dpkern.solvers.base.interrupts import interruptible
 from dpkern.solvers.base.settings import moments
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.hessian import NoisyMeanHessian, hessian_bound
-
-FloatArray = NDArray[np.float64]
 
 # Shares of mu^2 of H and g, and prior scales of w: fitted on the regression set wisconsin and on
 # synthetic sets of stated law, and judged on others (examples/papers/ridge.py).

@@ -36,13 +36,11 @@ from typing import Self
 
 import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
-from numpy.typing import NDArray
 
 from dpkern._numbers import count, not_negative, positive, probability
+from dpkern._typing import FloatArray
 from dpkern.privacy.guarantees.base import Law
 from dpkern.privacy.guarantees.rounding import bisect, round_up, sqrt_up
-
-FloatArray = NDArray[np.float64]
 
 # Relative error bounds of the computed tail of chi and of delta(x; mu), for which SciPy has 13
 # correct digits of the functions that they are made of.

@@ -11,15 +11,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
+from dpkern._typing import FloatArray
 from dpkern.privacy.guarantees.binomial import binomial_mu, shuffle_sensitivity
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_down
 from dpkern.privacy.mechanisms.channel import Channel
-
-FloatArray = NDArray[np.float64]
 
 
 class BinomialSum:

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
+from dpkern._typing import FloatArray
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
 from dpkern.privacy.mechanisms.channel import Channel, largest_norm
 from dpkern.privacy.mechanisms.shares import require_share, share_std, total_std
@@ -32,8 +32,6 @@ from dpkern.privacy.sensitivity.grids import (
     noise_std,
     require_sums,
 )
-
-FloatArray = NDArray[np.float64]
 
 # Rounding to the grid adds at most B / 32 to a sensitivity of B or more, and so to the noise.
 _ROUNDING_FACTOR = 1.04

@@ -6,15 +6,13 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray
 from dpkern.privacy.guarantees.rounding import ratio_down, ratio_up, round_up, sqrt_up, times
 from dpkern.privacy.mechanisms.channel import Channel, largest_norm
 from dpkern.privacy.sensitivity.grids import choose_message_grid, noise_std, round_to_grid
 from dpkern.privacy.sensitivity.local_runs import LocalRuns
-
-FloatArray = NDArray[np.float64]
 
 
 class LastIterate:

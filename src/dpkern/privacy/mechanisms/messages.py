@@ -11,15 +11,13 @@ from fractions import Fraction
 from functools import lru_cache, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray
 from dpkern.privacy.guarantees.rounding import ratio_up, sqrt_up
 from dpkern.privacy.mechanisms.channel import Channel, largest_norm
 from dpkern.privacy.mechanisms.shares import require_share, share_std, total_std
 from dpkern.privacy.sensitivity.grids import choose_message_grid, noise_std, round_to_grid
-
-FloatArray = NDArray[np.float64]
 
 
 class GaussianMessages:

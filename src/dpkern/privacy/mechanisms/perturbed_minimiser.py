@@ -4,9 +4,9 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray
 from dpkern.privacy.guarantees.budget import Budget
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import floor_log2, sqrt_up
@@ -15,8 +15,6 @@ from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.sensitivity.grids import noise_std
 from dpkern.privacy.sensitivity.local_runs import LARGEST_DRAW
 from dpkern.privacy.sensitivity.minimisation import Minimisation
-
-FloatArray = NDArray[np.float64]
 
 # Share of the budget's mu for the noise on the minimiser: the noise of b grows by about 1 % for it.
 _SHARE = 0.0625

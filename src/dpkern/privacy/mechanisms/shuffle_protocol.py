@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray
 from dpkern.stream import NoiseStream, Purpose
 
-FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Bits = NDArray[np.uint8]
 

@@ -23,8 +23,8 @@ import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from dpkern._typing import FloatArray, IntArray
+
 ComplexArray: TypeAlias = NDArray[np.complex128]
 Cumulants: TypeAlias = tuple[float, float, float]
 

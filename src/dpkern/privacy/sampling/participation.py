@@ -12,9 +12,8 @@ import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
+from dpkern._typing import IntArray
 from dpkern.stream import NoiseStream, PublicDraws, Purpose
-
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
+from dpkern._typing import IntArray
 from dpkern.privacy.sampling.amplification import POISSON, WITHOUT_REPLACEMENT
 from dpkern.stream import NoiseStream, Purpose, ReleaseKey
 
-IntArray = NDArray[np.int64]
 Rows = tuple[IntArray, IntArray]
 
 

@@ -6,10 +6,10 @@ from fractions import Fraction
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
+from dpkern._typing import FloatArray
 from dpkern.privacy.guarantees.rounding import (
     ceil_log2_of_multiple,
     floor_log2,
@@ -18,7 +18,6 @@ from dpkern.privacy.guarantees.rounding import (
     ratio_up,
 )
 
-FloatArray = NDArray[np.float64]
 #: Least exponents of a grid, with their reasons in words.
 Needs: TypeAlias = list[tuple[int, Callable[[], str]]]
 _NOISE = "the noise, sigma = {!r}, must stay below 2^32 grid steps"

@@ -4,9 +4,8 @@ import math
 
 import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from dpkern._typing import FloatArray
 
 # Fewer rounds are too few for the test.
 _LEAST_ROUNDS = 12

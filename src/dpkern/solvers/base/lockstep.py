@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray
 from dpkern.models.losses import Custom
 from dpkern.solvers.base.interrupts import awaited, products_of
 from dpkern.stream import NoiseStream
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dpkern.solvers.base.result import SolverResult
     from dpkern.solvers.base.run import Run
 
-FloatArray = NDArray[np.float64]
 Algorithm = Callable[..., "Coroutine[Request, FloatArray | None, SolverResult]"]
 
 # Most models of one pass, and numbers of those that stay in the L2 cache beside their sums; 32

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern._numbers import count
 from dpkern._threads import one_blas_thread, resolve_threads
+from dpkern._typing import FloatArray
 from dpkern.data import SiloData
 from dpkern.models.losses import Loss
 from dpkern.models.oracles import Oracle, record_gradients
@@ -22,7 +23,6 @@ from dpkern.models.scale import Scale, curvature_of_rows, largest_target, margin
 from dpkern.models.terms import Penalty, Term
 from dpkern.privacy.sensitivity.grids import MAX_RECORDS
 
-FloatArray = NDArray[np.float64]
 # Of which the gradients of a model that is not linear are in memory together.
 _RECORDS = 256
 _FAR = 2.0**40  # the norm of a model that is far from all minimisers

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern._numbers import positive
+from dpkern._typing import FloatArray
 from dpkern.data import SiloData
 from dpkern.models.losses import Custom
 from dpkern.models.oracles import Oracle
@@ -40,7 +40,6 @@ from dpkern.stream import PublicDraws
 if TYPE_CHECKING:  # declaration imports this module
     from dpkern.solvers.base.declaration import Declaration
 
-FloatArray = NDArray[np.float64]
 
 # Compiled rounds between two looks at signals: numbers in the models, beside the entries of the
 # records that they read; and a few where others are waited for.

@@ -3,12 +3,10 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpkern._typing import FloatArray
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.options import StepSize
-
-FloatArray = NDArray[np.float64]
 
 
 def auto_step(objective: Objective, name: str, value: str = "auto") -> float:

@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.sampling.participation import ParticipationSchedule
 from dpkern.solvers.base.run import Run
-
-FloatArray = NDArray[np.float64]
 
 # The length of all changes of a user together, as root of the sum of their squares, in units of the
 # longest first change: shorter ones have less noise, longer ones follow the prox sooner, as

@@ -22,18 +22,15 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray, IntArray
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.sampling.participation import ParticipationSchedule
 from dpkern.privacy.sensitivity.local_runs import LocalRuns, norm_bound
 from dpkern.solvers.base.interrupts import interruptible
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.local_runs import silos_here
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class InnerSolve:

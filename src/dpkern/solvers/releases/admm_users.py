@@ -1,8 +1,6 @@
 """The users of ADMM, their participation schedule and their updates."""
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dpkern._typing import FloatArray
 from dpkern.papers import noise
 from dpkern.privacy.sampling.participation import ParticipationSchedule, sample_users, walk_graph
 from dpkern.solvers.base.run import Run
@@ -15,8 +13,6 @@ from dpkern.solvers.releases.admm_records import (
     at_most_half,
 )
 from dpkern.solvers.releases.admm_silos import HiddenSilos, InnerSolve, NoisySilos
-
-FloatArray = NDArray[np.float64]
 
 NOT_SUMMED = (
     "upper bound: every user's noisy message is charged as if it had been released; that only "

@@ -6,15 +6,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray
 from dpkern.models.penalties import Constraint
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.sensitivity.grids import total_on_grid
 from dpkern.solvers.base.run import Run
 
-FloatArray = NDArray[np.float64]
 AddModels = Callable[[FloatArray], None]
 
 # Numbers of gradients that are recorded at once: arrays that fit in the cache, and whose memory is

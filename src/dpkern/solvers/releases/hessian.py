@@ -3,16 +3,14 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import positive
+from dpkern._typing import FloatArray
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.settings import newton_floor
 from dpkern.solvers.releases.gradient import NoisyMeanGradient, over_silos
-
-FloatArray = NDArray[np.float64]
 
 # The eigenvalue floor where neither penalty nor noise gives a scale.
 _LEAST_FLOOR = 1e-8

@@ -1,15 +1,13 @@
 """Local steps on batches, with noise on every step or once per round."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpkern._typing import FloatArray
 from dpkern.privacy.sampling.record_sampling import Cyclic
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.local_runs import HiddenSteps
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
 from dpkern.solvers.releases.record_sums import sums_of
-
-FloatArray = NDArray[np.float64]
 
 
 def hidden_batch_steps(run: Run, eta: FloatArray) -> HiddenSteps:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray
 from dpkern.privacy.mechanisms.channel import largest_norm
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.last_iterate import LastIterate
@@ -20,8 +21,6 @@ from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.returned import Returned
-
-FloatArray = NDArray[np.float64]
 
 HIDDEN = (
     "hidden: the local iterates and every silo's own model; their bound rests on the declared "

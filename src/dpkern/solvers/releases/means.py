@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern._numbers import count
+from dpkern._typing import FloatArray, IntArray
 from dpkern.models.losses import Custom
 from dpkern.models.oracles import Oracle
 from dpkern.privacy.accountant.profiles import Bound
@@ -35,9 +35,6 @@ from dpkern.privacy.sensitivity.differences import COCOERCIVE, ConvexDifferences
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import AddModels, compiled_rounds, over_silos
 from dpkern.solvers.releases.record_sums import GlmSums, Sums, clipped, sums_of
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray
 from dpkern.privacy.accountant.profiles import Bound
 from dpkern.privacy.guarantees.rounding import round_up
 from dpkern.privacy.mechanisms.messages import GaussianMessages
@@ -13,8 +13,6 @@ from dpkern.privacy.mechanisms.perturbed_minimiser import PerturbedMinimiser
 from dpkern.privacy.sensitivity.local_runs import clipped_smoothness
 from dpkern.solvers.base.reach import announce_length
 from dpkern.solvers.base.run import Run
-
-FloatArray = NDArray[np.float64]
 
 TWICE_PUBLIC = (
     "add or remove: taken as public that there are at most twice as many records as declared; the "

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray
 from dpkern.models.losses import Custom
 from dpkern.privacy import split_budget
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
@@ -17,8 +17,6 @@ from dpkern.privacy.sensitivity.grids import MAX_RECORDS, grid_records
 from dpkern.solvers.base.interrupts import interruptible
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.settings import direction_noise_floor
-
-FloatArray = NDArray[np.float64]
 
 SOLVED = (
     "solving takes LAPACK and BLAS to be conventional (no Strassen-like products, no emulated "

@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray
 from dpkern.models.scale import largest_target
 from dpkern.privacy import split_budget
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
@@ -16,8 +16,6 @@ from dpkern.solvers.base.reach import within_doubles
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.steps import StepSize, step_sizes
 from dpkern.solvers.releases.gradient import over_silos
-
-FloatArray = NDArray[np.float64]
 
 # (step number, models, gradients, directions), each (k, d) -> steps (k,)
 Steps = Callable[[int, FloatArray, FloatArray, FloatArray], Coroutine[Any, Any, FloatArray]]

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import count, positive
+from dpkern._typing import FloatArray
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers.base.options import check_choice
 from dpkern.solvers.base.reach import within_doubles
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.admm_records import CentralUsers, at_most_half
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._typing import FloatArray, IntArray
 from dpkern.data import row_norms
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle, record_gradients
@@ -17,9 +17,6 @@ from dpkern.privacy.sampling.record_sampling import Rows
 from dpkern.solvers.base.interrupts import awaited, interruptible
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import gradient_sums
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 # A sum of so many is exact on any grid, even where the number of records is hidden (`choose_grid`).
 _LARGEST_CHUNK = 1 << 20

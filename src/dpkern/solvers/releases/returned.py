@@ -1,12 +1,10 @@
 """The iterate that a run returns."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpkern._typing import FloatArray
 from dpkern.solvers.base.run import Run
 from dpkern.stream import Purpose
-
-FloatArray = NDArray[np.float64]
 
 
 class Returned:
