@@ -20,7 +20,6 @@ from dpkern.privacy import (
     Certificate,
     NoiseStream,
     Release,
-    accounting,
     compose_sequential,
     gdp_delta,
     gdp_epsilon,
@@ -29,6 +28,7 @@ from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.serialization import digest
 from dpkern.privacy.mechanisms.channel import Channel
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.sampling import amplification
 from dpkern.privacy.sampling.amplification import Sampled, sampled_delta, sampled_epsilon
 
 REPLACE, ADD = "replace_one", "add_remove"
@@ -133,7 +133,7 @@ def test_the_certified_delta_of_a_poisson_batch_is_the_true_one():
 @pytest.mark.parametrize(("method", "neighbours"), [(WOR, REPLACE), (POISSON, ADD)])
 def test_the_rate_that_is_charged_is_never_below_the_samplers(method, neighbours, monkeypatch):
     """A record is in a Poisson batch when 64 random bits are below floor(2^64 k / n)."""
-    rates, made = [], accounting.Pair
+    rates, made = [], amplification.Pair
 
     def spy(rate, mu):
         rates.append(rate)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpkern.privacy.guarantees.gdp import gdp_delta
-from dpkern.privacy.sampling import amplification as accounting
+from dpkern.privacy.sampling import amplification
 from dpkern.privacy.sampling.amplification import Sampled, costliest, sampled_delta, sampled_epsilon
 from dpkern.privacy.sampling.loss_distributions import symmetric
 from dpkern.privacy.sampling.loss_mixtures import Ladder, Mixtures
@@ -103,12 +103,12 @@ def test_many_noises_cost_what_they_do_one_by_one_to_a_thousandth(seed, monkeypa
     if seed % 3 == 0:
         events |= {(Sampled(None, 1, 1, 30.0), 2), (Sampled(method, 1, size, 3.0), 4)}
     events = frozenset(events)
-    accounting._composed.cache_clear()
+    amplification._composed.cache_clear()
     found = sampled_epsilon(events, delta, RELATION[method])
-    monkeypatch.setattr(accounting, "_FEW_ROWS", 10**9)
-    accounting._composed.cache_clear()
+    monkeypatch.setattr(amplification, "_FEW_ROWS", 10**9)
+    amplification._composed.cache_clear()
     true = sampled_epsilon(events, delta, RELATION[method])
-    accounting._composed.cache_clear()
+    amplification._composed.cache_clear()
     if true == math.inf:
         assert found == math.inf
         return
