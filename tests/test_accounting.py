@@ -139,7 +139,7 @@ def test_the_rate_that_is_charged_is_never_below_the_samplers(method, neighbours
         rates.append(rate)
         return made(rate, mu)
 
-    monkeypatch.setattr(accounting, "Pair", spy)
+    monkeypatch.setattr(amplification, "Pair", spy)
     for k, n in ((1, 3), (2, 3), (1, 7), (10, 1000), (10**6, 10**6 + 1)):
         rates.clear()
         sampled_epsilon(events((Sampled(method, k, n, 5.0 + k / n), 1)), DELTA, neighbours)
