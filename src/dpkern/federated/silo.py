@@ -3,27 +3,27 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpkern._warn import warn
 from dpkern.data import SiloData
 from dpkern.data.parted import held_by
 from dpkern.federated.federation import (
-    LEDGERS,
     PROTOCOL,
     VERSION,
     agreed,
-    ledger_lines,
+    note_ledgers,
+    read_line,
     state_ledger,
+    state_line,
 )
 from dpkern.federated.journal import JournalError, SteadyLink
 from dpkern.federated.links import FederationError, Link
-from dpkern.federated.masking import Session, digest, public_stream
+from dpkern.federated.masking import Session, digest, public_stream, statement_of
 from dpkern.federated.party import ProtocolError, SiloParty
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.silo_journal import RecordedLink, SiloJournal
@@ -103,16 +103,19 @@ def take_part(
             f"identity must be the private key of silo {name!r} in the study, got another: compare "
             "the study's key with the one that `dpkern federation keys` has printed"
         )
-    statement, warns = state_ledger(accountant), accountant is not None
+    statement, warns = state_ledger(accountant), True
     with ExitStack() as stack:
         ephemeral = None
         if journal is not None:
             about = digest("silo", study.digest.encode(), name.encode(), _digest_records(data))
             kept = stack.enter_context(SiloJournal(journal, identity, about, statement))
-            link = RecordedLink(link, kept, partial(_is_settled, accountant, kept.charge))
-            statement, ephemeral, warns = kept.statement, kept.ephemeral, warns and not kept.heard
+            charge = read_line(kept.charge) if kept.charge else None
+            link = RecordedLink(link, kept, partial(_is_settled, accountant, charge))
+            statement, ephemeral, warns = kept.statement, kept.ephemeral, not kept.heard
             if accountant is not None:
-                accountant = accountant.resuming(KeptCharge(kept.charge, kept.add_charge))
+                _refuse_older_ledger(accountant, charge or read_line(statement), journal)
+                made = KeptCharge(charge, lambda line: kept.add_charge(state_line(line)))
+                accountant = accountant.resuming(made)
             rng = kept.stream if rng is None else rng
         resumes = journal is not None and bool(kept.heard)
         first = link.exchange(None)
@@ -141,10 +144,8 @@ def take_part(
             opening=first + second + third,
             public=public_stream(session.id),
         )
-        ledgers = ledger_lines(study.names, offers)
-        party.ledgers = f"{LEDGERS}{', '.join(ledgers)}"
-        if accountant is not None and warns:
-            _warn_of_lines_seen_before(ledgers, accountant)
+        known = accountant if warns else None
+        note_ledgers(party, study.names, map(statement_of, offers), known)
         own = {"rng": rng, "n_threads": n_threads, "progress": progress}
         return run_plan(plan, study, party, data, accountant=accountant, **own)
 
@@ -158,27 +159,24 @@ def _digest_records(data: SiloData) -> bytes:
     return found.digest()
 
 
-def _is_settled(accountant: Accountant | None, charge: int | None) -> bool:
+def _refuse_older_ledger(
+    accountant: Accountant, line: tuple[int, str], journal: str | os.PathLike[str]
+) -> None:
+    """Raise ValueError unless a ledger has the line that a journal knows of it, if it knows one."""
+    if line[0] and not accountant.has_line(line):
+        raise ValueError(
+            f"{accountant.path} must have line {line[0]} with the check {line[1]}, as it had when "
+            f"{journal} was written: it is another ledger or an older copy; put the newest one "
+            "back, or what was charged since is lost"
+        )
+
+
+def _is_settled(accountant: Accountant | None, charge: tuple[int, str] | None) -> bool:
     """Return whether a ledger has the certificate of a charge whose run has released something."""
     if accountant is None or charge is None:
         return False
-    certificates = (one.guarantee for one in accountant.entries if one.number == charge)
+    certificates = (one.guarantee for one in accountant.entries if one.line == charge)
     return any(isinstance(one, Certificate) and one.releases for one in certificates)
-
-
-def _warn_of_lines_seen_before(ledgers: Sequence[str], accountant: Accountant) -> None:
-    """Warn of silos whose ledgers end where they ended before a study that this ledger has.
-
-    They have charged that study since, unless their charges were undone.
-    """
-    notes = [note for one in accountant.certificates for note in one.notes]
-    before = {line for note in notes for line in note.removeprefix(LEDGERS).split(", ")}
-    for line in [line for line in ledgers if line in before and not line.endswith(" none")]:
-        warn(
-            f"{line.split()[0]}: its ledger ends where it ended before an earlier study, so that "
-            "what it has charged since is undone: ask its people before this one goes on",
-            UserWarning,
-        )
 
 
 def run_plan(

@@ -403,8 +403,14 @@ class Accountant:
 
         The silos of a study tell them to one another, and certificates have them.
         """
-        self._read()
-        return self._file.last_line()
+        rows = self._file.rows()
+        self._charges(rows)
+        return len(rows), rows[-1]["check"]
+
+    def has_line(self, line: tuple[int, str]) -> bool:
+        """Return whether the file has a line that was its last one before (`last_line`)."""
+        number, check = line
+        return any(row["check"] == check for row in self._file.rows()[number - 1 : number])
 
     def _read(self) -> list[Entry]:
         """Return all charges in the file."""
