@@ -53,10 +53,17 @@ PLAIN = {"solver": "gradient_descent", "arguments": {"rounds": 4}}
 SUMS = (1, 6, 17, 18, 123, 4000)
 STUDIES = {
     **{name: {"solver": name, "arguments": how} for name, how in RUNS.items()},
-    "as users do": {**PLAIN, "as users do": True, "epsilon": 1.0},
+    "as users do": {**PLAIN, "as users do": "ledger", "epsilon": 3.0},
+    "older ledger": {
+        **PLAIN,
+        "as users do": "ledger",
+        "of": {"2": {"older": True}},
+        "epsilon": 3.0,
+        "warnings": True,
+    },
     "budget is spent": {
         **PLAIN,
-        "as users do": True,
+        "as users do": "small",
         "of": {"2": {"epsilon": 0.5}},
         "epsilon": 1.0,
     },
@@ -184,6 +191,20 @@ def test_a_federation_and_silos_have_the_bits_of_one_process(outcomes):
         assert not isinstance(result, str), result
         assert np.array_equal(result.coef, expected.coef)
         assert result.privacy.releases == expected.privacy.releases
+
+
+@pytest.mark.processes
+def test_certificates_have_the_lines_of_ledgers_and_silos_see_one_twice(outcomes):
+    notes = {
+        tuple(note for note in result.privacy.notes if note.startswith("last lines of the silos'"))
+        for result in results(outcomes, "as users do")
+    }
+    ((note,),) = notes
+    assert re.findall(r"s(\d) line 1 \([0-9a-f]{16}\)", note) == ["0", "1", "2", "3"]
+    _, *silos = results(outcomes, "older ledger")
+    seen = [[text for text in texts if "its ledger ends where" in text] for texts in silos]
+    assert [len(texts) for texts in seen] == [1, 0, 1, 1]  # s1 has lost its certificate
+    assert all(text.startswith("s1: ") for texts in seen for text in texts)
 
 
 @pytest.mark.processes
