@@ -269,7 +269,9 @@ def test_a_party_with_another_threshold_or_study_ends_it_before_anything_is_sent
 @pytest.mark.processes
 def test_a_party_with_the_certificate_of_another_is_not_let_in(outcomes):
     messages = results(outcomes, "other certificate")
-    assert "ProtocolError: s1 has the certificate of another party" in messages
+    why = "while s2 says to be s1: start each with its own name and keys and the same study"
+    assert f"ProtocolError: s1 has the certificate of another party, {why}" in messages
+    assert any(m.startswith("SilosLostError: s1: ") and m.endswith(why) for m in messages[3:])
     assert all(isinstance(message, str) for message in messages)
 
 

@@ -96,11 +96,11 @@ class _OnlyStar(FlowerStar):
 
 def superlink(study: Study, keys: PathLike, silos: PathLike, *, insecure: bool) -> SuperLink:
     """Return the SuperLink of a study, with the coordinator's keys and the silos' public ones."""
-    folder, node_keys, certificates = Path(keys), [], None
+    folder, node_keys, certificates = Path(keys), dict[str, bytes](), None
     if not insecure:
         certificates = Certificates(*(folder / n for n in ("ca.crt", "server.pem", "server.key")))
         for name in study.names:
-            node_keys.append(read_node_public(Path(silos) / f"{name}.node.pub"))
+            node_keys[name] = read_node_public(Path(silos) / f"{name}.node.pub")
         for path in certificates[:2]:
             read_certificates(path)
     host, _, port = _address(study).rpartition(":")

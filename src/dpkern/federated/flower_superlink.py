@@ -19,7 +19,7 @@ import sysconfig
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Self
@@ -58,8 +58,8 @@ class SuperLink(AbstractContextManager["SuperLink"]):
     ----------
     certificates : Certificates or None
         Files for encryption.
-    node_keys : sequence of bytes
-        PEM public keys of the silos' nodes; no other node is let in.
+    node_keys : mapping of str to bytes
+        PEM public keys of the silos' nodes by the silos' names; no other node is let in.
     insecure : bool, default=False
         Whether to have neither, for trying out: no encryption, and every node is let in.
     host, port : str and int, default="127.0.0.1" and 0
@@ -83,7 +83,7 @@ class SuperLink(AbstractContextManager["SuperLink"]):
         self,
         *,
         certificates: Certificates | None = None,
-        node_keys: Sequence[bytes] = (),
+        node_keys: Mapping[str, bytes] | None = None,
         insecure: bool = False,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -96,7 +96,12 @@ class SuperLink(AbstractContextManager["SuperLink"]):
             self._encryption.check_hostname = False
         if insecure == bool(node_keys):
             raise ValueError("node_keys must be the silos' public ones, or none with insecure=True")
-        self._certificates, self._node_keys, self._timeout = certificates, node_keys, timeout
+        self._node_keys: Mapping[str, bytes] = node_keys or {}
+        for name, key in self._node_keys.items():
+            same = [other for other, one in self._node_keys.items() if one == key]
+            if same != [name]:
+                raise ValueError(f"node_keys must be distinct, got one for {' and '.join(same)}")
+        self._certificates, self._timeout = certificates, timeout
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))  # or tells that the port is taken
@@ -151,8 +156,8 @@ class SuperLink(AbstractContextManager["SuperLink"]):
                 raise TimeoutError(f"the SuperLink did not start within {self._timeout:g} s")
             time.sleep(0.05)
         with Wire(ControlHttpClient, self.address, self._encryption) as control:
-            for key in self._node_keys:
-                control.call("RegisterNode", RegisterNodeRequest(public_key=key))
+            for name, key in self._node_keys.items():
+                control.call("RegisterNode", RegisterNodeRequest(public_key=key, name=name))
 
     def wait(self) -> NoReturn:
         """Wait until the SuperLink ends, which is an accident, and raise FederationError."""
