@@ -225,7 +225,7 @@ def test_a_cut_off_first_line_is_written_again(path):
     Accountant(path, epsilon=3.0, delta=DELTA)
     for length in (0, 5, 40):
         path.write_bytes(path.read_bytes()[:length])
-        with pytest.raises(FileNotFoundError, match="give epsilon and delta"):
+        with pytest.raises(FileNotFoundError, match="restore it from a copy, or give epsilon and"):
             Accountant(path)
         assert Accountant(path, epsilon=2.0, delta=DELTA).epsilon == 2.0
 

@@ -79,13 +79,19 @@ def read_identity(path: PathLike) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise ValueError(
             f"{path} must be an Ed25519 private key (PEM, not encrypted), such as "
-            "`dpkern federation keys` makes, got another file"
+            "`dpkern federation keys` makes, got another or a damaged file: copy it again; with "
+            "a new key it needs a new study"
         )
     return key
 
 
 def read_private(path: PathLike) -> bytes:
     """Read a private file; raise PermissionError if others than its owner could."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            f"{path}: no such file; its folder must be that of the keys which `dpkern federation "
+            "keys` has made for this party"
+        )
     with open(path, "rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         if os.name == "posix" and mode & 0o077:

@@ -103,7 +103,7 @@ class SiloJournal(AbstractContextManager["SiloJournal"]):
             elif isinstance(error, InvalidTag):
                 why = (
                     f"{path} is the journal of another silo, study or identity, or the records are "
-                    "not as they were: name a new file"
+                    "not as they were: give those back, or name a new file for another study"
                 )
             else:
                 raise

@@ -105,7 +105,9 @@ class Accountant:
         given = _checked(epsilon, delta, neighbours, unit)
         rows = self._file.rows()
         if not rows and epsilon is None:
-            raise FileNotFoundError(f"{path}: no such file; give epsilon and delta to create it")
+            found = "cut off in its first line, or empty; restore it from a copy, or"
+            found = found if os.path.exists(path) else "no such file;"
+            raise FileNotFoundError(f"{path}: {found} give epsilon and delta to create it")
         if not rows:
             with self._file.writer(create=True) as writer:
                 if not writer.rows:  # else another process has been faster

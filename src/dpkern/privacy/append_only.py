@@ -107,7 +107,10 @@ class AppendOnlyFile:
         complete = content.rfind(b"\n") + 1
         begin = content[: len(self._head)]
         if begin != self._head[: len(begin)]:
-            raise ValueError(f"{self.path} is another kind of file: its first line is not its own")
+            raise ValueError(
+                f"{self.path} is another kind of file: its first line is not its own; restore it "
+                "from a copy if it was"
+            )
         known, before = self._known
         if content[: len(known)] != known:
             known, before = b"", []
