@@ -181,7 +181,10 @@ def test_encryption_and_node_keys(authority, silos):
         other = (authority / "other.crt").read_bytes()
         stranger, known = node_key()[0], keys["silo0"][0]
         for options, error in [
-            ({"certificates": ours, "node_key": stranger}, "the SuperLink does not know node_key"),
+            (
+                {"certificates": ours, "node_key": stranger},
+                "does not know this silo's node key, or",
+            ),
             ({"certificates": other, "node_key": known}, "CERTIFICATE_VERIFY_FAILED"),
             ({"insecure": True}, "is not reached"),
         ]:

@@ -65,7 +65,11 @@ _IDLE = 8.0  # most seconds between two looks of a silo for messages
 FAREWELL = 1.5 * _IDLE
 _PARTING = 3.0  # seconds that a silo waits until its last message is read
 _GONE = "it left"
-_WHY = {403: "the study has ended", 412: "the SuperLink does not know node_key, or it is in use"}
+_WHY = {
+    403: "the study has ended",
+    412: "the SuperLink does not know this silo's node key, or it is in use: the analyst must have "
+    "its NAME.node.pub when `dpkern federation up` starts, and one process alone may take part",
+}
 
 
 class FlowerLink(Link):
@@ -125,7 +129,7 @@ class FlowerLink(Link):
         if message is None:
             why = f"the coordinator sent nothing within {allowed:g} s"
             if self._is_asked and not self._started:
-                why += f", but has asked for a name: another party may have said {self._name} too"
+                why += f" but asked for names: a silo is missing, or two say to be {self._name}"
             raise CoordinatorLostError(why)
         if not message and self._ended:
             raise ended(self._why)
@@ -417,7 +421,11 @@ class FlowerStar(Star):
             )
             online = {node.node_id: node.name for node in found.nodes}
             self._nodes = {name: node for name, node in self._nodes.items() if node in online}
-            self._claims = {node: one for node, one in self._claims.items() if node in online}
+            self._claims = {
+                node: (owner, name)
+                for node, (owner, name) in self._claims.items()
+                if node in online or owner  # a node without an owner may have been started again
+            }
             again = {node: again.get(node, now) for node in online}
             for node in [node for node, when in again.items() if when <= now]:
                 again[node] = now + _REPEAT  # it has yet to look, or its name is taken
