@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dpkern.federated.links import CoordinatorLostError, SilosLostError
+from dpkern.federated.links import CoordinatorLostError, FederationError, SilosLostError
 
 pytest.importorskip("flwr")
 
@@ -424,7 +424,7 @@ def test_a_superlink_that_cannot_start_says_why(authority, tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match="already in use"):
+        with pytest.raises(OSError, match=f"already in use: another server may.*{port}"):
             SuperLink(insecure=True, port=port)
     files = [authority / name for name in ("authority.crt", "superlink.crt", "superlink.crt")]
     how = {"certificates": Certificates(*files), "folder": tmp_path}
@@ -433,6 +433,15 @@ def test_a_superlink_that_cannot_start_says_why(authority, tmp_path):
         superlink.__enter__()
     with pytest.raises(ValueError, match="node_keys must be distinct, got one for silo0 and silo1"):
         SuperLink(node_keys=dict.fromkeys(("silo0", "silo1"), b"key"), **how)
+
+
+def test_a_second_superlink_with_the_same_keys_is_refused(tmp_path):
+    with SuperLink(insecure=True, folder=tmp_path) as first:
+        with pytest.raises(FederationError, match="another server with these keys is running"):
+            SuperLink(insecure=True, folder=tmp_path).__enter__()
+        assert (tmp_path / "superlink.secret").read_bytes() == first.secret
+    with SuperLink(insecure=True, folder=tmp_path):
+        pass
 
 
 def test_a_superlink_leaves_nothing_behind():

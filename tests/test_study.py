@@ -494,8 +494,22 @@ def test_other_files_are_no_identity(tmp_path):
     path.write_bytes(b"")
     with pytest.raises(ValueError, match=r"must be an Ed25519 private key.*a damaged file"):
         keys.read_identity(path)
-    with pytest.raises(FileNotFoundError, match=r"none: no such file; its folder must be that of"):
+    with pytest.raises(FileNotFoundError, match=r"none: no such file; `dpkern"):
         keys.read_identity(tmp_path / "none")
+
+
+def test_a_key_is_that_of_its_certificate(tmp_path):
+    keys.new_certificates(tmp_path, ["localhost"])
+    certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
+    keys.check_key(certificate, key)
+    for content in (b"", key.read_bytes()[:100]):
+        key.write_bytes(content)
+        with pytest.raises(ValueError, match=r"server.key must be the private key of .*server.pem"):
+            keys.check_key(certificate, key)
+    (other := tmp_path / "other").mkdir()
+    keys.new_certificates(other, ["localhost"])
+    with pytest.raises(ValueError, match=r"server.key must be the private key of .*server.pem"):
+        keys.check_key(certificate, other / "server.key")
 
 
 def test_node_keys_are_in_the_formats_of_flower(tmp_path):

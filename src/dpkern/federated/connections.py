@@ -13,7 +13,7 @@ from typing import Any
 
 from dpkern.federated.flower import FAREWELL, FlowerLink, FlowerStar
 from dpkern.federated.flower_superlink import Certificates, SuperLink
-from dpkern.federated.keys import read_certificates, read_node_key, read_node_public
+from dpkern.federated.keys import check_key, read_certificates, read_node_key, read_node_public
 from dpkern.federated.links import FederationError
 from dpkern.federated.study import Study
 
@@ -103,6 +103,7 @@ def superlink(study: Study, keys: PathLike, silos: PathLike, *, insecure: bool) 
             node_keys[name] = read_node_public(Path(silos) / f"{name}.node.pub")
         for path in certificates[:2]:
             read_certificates(path)
+        check_key(*certificates[1:])
     host, _, port = _address(study).rpartition(":")
     return SuperLink(
         certificates=certificates,

@@ -9,6 +9,7 @@ see and stop runs, and a node can send messages in another's name. That disturbs
 gives wrong results to nobody rests on what is inside the messages. Let in the silos alone.
 """
 
+import fcntl
 import os
 import secrets
 import signal
@@ -24,7 +25,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Self
 
-from dpkern.federated.flower_wire import Wire, encryption
+from dpkern.federated.flower_wire import GoneError, Wire, encryption
 from dpkern.federated.links import FederationError
 
 # isort: split
@@ -104,7 +105,11 @@ class SuperLink(AbstractContextManager["SuperLink"]):
         self._certificates, self._timeout = certificates, timeout
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))  # or tells that the port is taken
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                why = f"{error.strerror}: another server may be running there, end it first"
+                raise OSError(error.errno, why, f"{host}:{port}") from None
             self._listen = host, probe.getsockname()[1]
         local = "127.0.0.1" if host == "0.0.0.0" else host
         self.address, self.secret = f"{local}:{self._listen[1]}", secrets.token_bytes(32)
@@ -126,10 +131,6 @@ class SuperLink(AbstractContextManager["SuperLink"]):
     def _start(self, home: Path, deadline: float) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         secret, log = self.folder / "superlink.secret", self.folder / "superlink.log"
-        secret.unlink(missing_ok=True)
-        self._exit.callback(secret.unlink, missing_ok=True)
-        with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(self.secret)
         command = [str(Path(sysconfig.get_path("scripts")) / "flower-superlink")]
         command += ["--host", self._listen[0], "--port", str(self._listen[1])]
         command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
@@ -138,6 +139,12 @@ class SuperLink(AbstractContextManager["SuperLink"]):
             command += [option, str(path)]
         command += ["--enable-supernode-auth" if self._certificates else "--insecure"]
         with open(log, "ab") as output:
+            try:
+                fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as long as the server lives
+            except BlockingIOError:
+                why = f"{log}: another server with these keys is running, end it first"
+                raise FederationError(why) from None
+            self._write_secret(secret)
             process = subprocess.Popen(
                 [sys.executable, "-c", _START, str(os.getpid()), *command],
                 env=os.environ | _ENVIRONMENT | {"FLWR_HOME": str(home)},
@@ -157,7 +164,17 @@ class SuperLink(AbstractContextManager["SuperLink"]):
             time.sleep(0.05)
         with Wire(ControlHttpClient, self.address, self._encryption) as control:
             for name, key in self._node_keys.items():
-                control.call("RegisterNode", RegisterNodeRequest(public_key=key, name=name))
+                try:
+                    control.call("RegisterNode", RegisterNodeRequest(public_key=key, name=name))
+                except GoneError as error:
+                    why = f"another server may be at {self.address}, end it first: {error}"
+                    raise FederationError(why) from None
+
+    def _write_secret(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        self._exit.callback(path.unlink, missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(self.secret)
 
     def wait(self) -> NoReturn:
         """Wait until the SuperLink ends, which is an accident, and raise FederationError."""

@@ -123,6 +123,10 @@ class Wire(AbstractContextManager["Wire"]):
             if time.monotonic() > self.deadline or "CERTIFICATE_VERIFY_FAILED" in why:
                 if "expired" in why or "not yet valid" in why:
                     why += " (or this machine's clock is wrong)"
+                elif "CERTIFICATE_VERIFY_FAILED" in why:
+                    why += " (the study's certificates must be the ca.crt of this coordinator)"
+                elif "refused" in why:
+                    why += " (`dpkern federation up` must be running there)"
                 raise GoneError(f"the SuperLink {self._superlink} is not reached: {why}")
             next(pause)
 

@@ -154,7 +154,7 @@ class RecordedStar(Star):
             if recorded != asked:
                 raise JournalError(
                     f"{self._journal.path} is of another study, another plan or another version of "
-                    "dpkern"
+                    "dpkern: go on with those, or name a new file"
                 )
         else:
             if self._star is None:

@@ -98,9 +98,9 @@ def take_part(
     place, link = study.names.index(name), SteadyLink(link)
     if journal is not None and isinstance(rng, NoiseStream):
         raise ValueError("rng must be None or a seed with a journal, got a NoiseStream")
-    own = identity.public_key().public_bytes_raw()
-    if study.silos[place].key != own:
-        names = [f"that of silo {one.name!r}" for one in study.silos if one.key == own]
+    key = identity.public_key().public_bytes_raw()
+    if study.silos[place].key != key:
+        names = [f"that of silo {one.name!r}" for one in study.silos if one.key == key]
         got = names[0] if names else "another"
         raise ValueError(
             f"identity must be the private key of silo {name!r} in the study, got {got}: compare "
