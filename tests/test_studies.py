@@ -157,7 +157,8 @@ def test_a_silo_with_another_study_takes_no_part():
         dpk.solve("gradient_descent", Federation(study, star=lambda: star), budget=BUDGET)
     for outcome in silos.join():
         assert isinstance(outcome, ProtocolError)
-        assert "the coordinator's study is" in str(outcome)
+        assert "the study of the coordinator is" in str(outcome)
+        assert "compare study files and schemas by `dpkern federation show`" in str(outcome)
 
 
 def test_a_refused_plan_reveals_nothing_and_charges_nothing(tmp_path):

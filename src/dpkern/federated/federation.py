@@ -173,6 +173,17 @@ class Federation(Remote):
         return tuple(self._untold)
 
 
+def refuse_other(who: str, told: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raise ProtocolError where a party has told something else than this one has."""
+    show = "compare study files and schemas by `dpkern federation show`"
+    cures = {"study": show, "threshold": "give the same to all"}
+    for what, value in own.items():
+        if told[what] != value:
+            cure = cures.get(what, "all need the same version of dpkern")
+            said = f"the {what} of {who} is {told[what]!r}, here it is {value!r}: {cure}"
+            raise ProtocolError(said)
+
+
 def state_ledger(accountant: Accountant | None) -> bytes:
     """Return what a silo tells the others of its ledger, the last line."""
     return state_line((0, "00" * 8) if accountant is None else accountant.last_line)

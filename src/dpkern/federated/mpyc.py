@@ -21,6 +21,7 @@ from dpkern.federated.federation import (
     coordinated,
     note_ledgers,
     proposed,
+    refuse_other,
     state_ledger,
 )
 from dpkern.federated.masking import digest
@@ -230,13 +231,12 @@ def _agree(
         who = mesh.names[pid]
         try:
             told = json.loads(message)
-            differing = [what for what in own if told[what] != own[what]]
+            values = {what: told[what] for what in own}
             text = str(told["plan"]) if pid == 0 else text
-            statements += [bytes.fromhex(told["ledger"])] if pid else []
+            statements += [bytes.fromhex(told.get("ledger", ""))] if pid else []
         except (KeyError, RecursionError, TypeError, ValueError):
             raise ProtocolError(f"the first message of {who} is none of this protocol") from None
-        for what in differing:
-            raise ProtocolError(f"the {what} of {who} is {told[what]!r}, here it is {own[what]!r}")
+        refuse_other(who, values, own)
     agreed = Proposal.from_json(str(text))
     if agreed.arguments.get("trust") != study.trust:
         raise ProtocolError(f"the plan's trust must be that of the study, {study.trust!r}")

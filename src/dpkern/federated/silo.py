@@ -18,6 +18,7 @@ from dpkern.federated.federation import (
     agreed,
     note_ledgers,
     read_line,
+    refuse_other,
     state_ledger,
     state_line,
 )
@@ -195,20 +196,15 @@ def _understood(study: Study, said: bytes) -> tuple[Proposal, bytes]:
     """Return the plan and the nonce of the coordinator's first message."""
     try:
         hello: dict[str, Any] = json.loads(said)
-        given = {name: hello[name] for name in ("protocol", "dpkern", "study")}
+        own = {"protocol": PROTOCOL, "dpkern": VERSION, "study": study.digest}
+        told = {name: hello[name] for name in own}
         nonce, text = bytes.fromhex(hello["nonce"]), str(hello["plan"])
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         raise ProtocolError(
-            "the coordinator's first message proposes no plan: it may go on with a journal of a "
-            "run that this silo has left, which ends there"
+            "the coordinator's first message proposes no plan: it may go on with a run that this "
+            "silo has left, or has another journal of, which ends there: start another one"
         ) from None
-    own = {"protocol": PROTOCOL, "dpkern": VERSION, "study": study.digest}
-    for what, value in own.items():
-        if given[what] != value:
-            hint = "; compare study files and schemas" if what == "study" else ""
-            raise ProtocolError(
-                f"the coordinator's {what} is {given[what]!r}, this silo's is {value!r}{hint}"
-            )
+    refuse_other("the coordinator", told, own)
     plan = Proposal.from_json(text)
     if plan.arguments.get("trust") != study.trust:
         raise ProtocolError(f"the plan's trust must be that of the study, {study.trust!r}")
