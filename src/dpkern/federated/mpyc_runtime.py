@@ -240,7 +240,7 @@ class Mesh:
             for peer in self.others:
                 if peer.protocol and peer.pid not in self._closed:
                     peer.protocol.send(_FAREWELL, bytes(lost))
-        why += describe_claims(self.names, self.claims)
+        why += "" if self._connected else describe_claims(self.names, self.claims)
         if who == [ANALYST]:
             return CoordinatorLostError(f"{ANALYST}: {why}")
         return SilosLostError(who, why)
