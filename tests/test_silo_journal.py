@@ -158,7 +158,8 @@ def test_a_silo_that_dies_often_draws_no_other_noise(tmp_path, trust):
     assert all(len(answers) == 1 for message, answers in study.mailbox.answers.items() if message)
     assert_charged_once(tmp_path / "s1.json")
     # Once more, without the others: the model is in the journal.
-    again = study.take_part(1, None, journal=tmp_path / "journal")
+    with pytest.warns(UserWarning, match="journal has this run as a whole, and nobody was asked"):
+        again = study.take_part(1, None, journal=tmp_path / "journal")
     assert np.array_equal(again.coef, result.coef)
     assert_charged_once(tmp_path / "s1.json")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpkern._warn import warn
 from dpkern.data import SiloData
 from dpkern.data.parted import held_by
 from dpkern.federated.federation import (
@@ -109,12 +110,13 @@ def take_part(
         )
     statement, warns = state_ledger(accountant), True
     with ExitStack() as stack:
-        ephemeral = None
+        ephemeral = recorded = None
         if journal is not None:
             about = digest("silo", study.digest.encode(), name.encode(), _digest_records(data))
             kept = stack.enter_context(SiloJournal(journal, identity, about, statement))
             charge = read_line(kept.charge) if kept.charge else None
-            link = RecordedLink(link, kept, partial(_is_settled, accountant, charge))
+            recorded = RecordedLink(link, kept, partial(_is_settled, accountant, charge))
+            link = recorded
             statement, ephemeral, warns = kept.statement, kept.ephemeral, not kept.heard
             if accountant is not None:
                 _refuse_older_ledger(accountant, charge or read_line(statement), journal)
@@ -151,7 +153,11 @@ def take_part(
         known = accountant if warns else None
         note_ledgers(party, study.names, map(statement_of, offers), known)
         own = {"rng": rng, "n_threads": n_threads, "progress": progress}
-        return run_plan(plan, study, party, data, accountant=accountant, **own)
+        result = run_plan(plan, study, party, data, accountant=accountant, **own)
+        if recorded is not None and not recorded.is_connected:
+            why = "has this run as a whole, and nobody was asked: another run needs a new file"
+            warn(f"{journal} {why}", UserWarning)
+        return result
 
 
 def _digest_records(data: SiloData) -> bytes:

@@ -136,12 +136,13 @@ class SiloJournal(AbstractContextManager["SiloJournal"]):
 class RecordedLink(Link):
     """A link whose messages and answers are in a journal, and are taken from it after a restart.
 
-    `is_settled` tells whether the ledger has the whole run, which then sends nothing.
+    `is_settled` tells whether the ledger has the whole run, which then sends nothing;
+    `is_connected` whether the coordinator was asked for anything that the journal has not.
     """
 
     def __init__(self, link: Link, journal: SiloJournal, is_settled: Callable[[], bool]) -> None:
         self._link, self._journal, self._is_settled = link, journal, is_settled
-        self._place, self._is_connected = 0, False  # messages that the run has
+        self._place, self.is_connected = 0, False  # messages that the run has
 
     def exchange(self, answer: bytes | None) -> bytes:
         journal, place = self._journal, self._place
@@ -163,12 +164,15 @@ class RecordedLink(Link):
 
     def _next(self, answer: bytes | None) -> bytes:
         """Return the coordinator's next message."""
-        journal, is_connected = self._journal, self._is_connected
-        self._is_connected = True
+        journal, is_connected = self._journal, self.is_connected
+        self.is_connected = True
         if is_connected or answer is None:
             return self._link.exchange(answer)
         if self._is_settled():
-            raise JournalError("the ledger has the whole run, but the journal is an older copy")
+            raise JournalError(
+                "the ledger has the whole run, but the journal is an older copy: the model is with "
+                "the others, and another study needs a new file"
+            )
         message, answers = self._link.exchange(None), [*journal.said, answer]
         while message in journal.heard:  # asked again
             message = self._link.exchange(answers[journal.heard.index(message)])
