@@ -134,7 +134,7 @@ ARROWS = {
     },
     "federated/flower": {"federated/flower_wire", "federated/links", "_warn"},
     "federated/flower_superlink": {"federated/flower_wire", "federated/links"},
-    "federated/flower_wire": set(),
+    "federated/flower_wire": {"federated/links"},
     "federated/study": {"federated/masking", "data", "_numbers", "_serialize"},
     "cli": {
         *(

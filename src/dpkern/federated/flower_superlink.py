@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Self
 
-from dpkern.federated.flower_wire import GoneError, Wire, encryption
+from dpkern.federated.flower_wire import Wire, encryption
 from dpkern.federated.links import FederationError
 
 # isort: split
@@ -164,11 +164,7 @@ class SuperLink(AbstractContextManager["SuperLink"]):
             time.sleep(0.05)
         with Wire(ControlHttpClient, self.address, self._encryption) as control:
             for name, key in self._node_keys.items():
-                try:
-                    control.call("RegisterNode", RegisterNodeRequest(public_key=key, name=name))
-                except GoneError as error:
-                    why = f"another server may be at {self.address}, end it first: {error}"
-                    raise FederationError(why) from None
+                control.call("RegisterNode", RegisterNodeRequest(public_key=key, name=name))
 
     def _write_secret(self, path: Path) -> None:
         path.unlink(missing_ok=True)

@@ -12,6 +12,8 @@ from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from typing import Any
 
+from dpkern.federated.links import FederationError
+
 try:
     if version("flwr").split(".")[:2] != ["1", "41"]:
         raise ImportError(f"flwr is {version('flwr')}")
@@ -32,7 +34,7 @@ except ImportError as error:
 RAISED, LEFT = ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.NODE_UNAVAILABLE
 
 
-class GoneError(RuntimeError):
+class GoneError(FederationError):
     """The SuperLink is not reached by the deadline, or refuses a call by an HTTP status."""
 
     def __init__(self, message: str, status: int = 0) -> None:
