@@ -5,8 +5,8 @@ import os
 import pickle
 import signal
 import sys
-import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +94,7 @@ class Faulty:
         return self._party.messages(rows, what)
 
 
-def take_part(pid, asked, addresses):
+def take_part(pid, asked, addresses, folder):
     asked = asked | asked.get("of", {}).get(str(pid), {})
     data = data_of_all()
     arguments = {"l2": 1e-3, "trust": "central", **asked["arguments"]}
@@ -119,12 +119,15 @@ def take_part(pid, asked, addresses):
             silos = MpycFederation(study, addresses, **how)
             return dpk.solve(asked["solver"], silos, budget=BUDGET, **arguments)
         own = study.silo_data(f"s{pid - 1}", own.X, own.classes[(own.y > 0).astype(int)])
-        with tempfile.TemporaryDirectory() as folder:
-            kept = dpk.Accountant(f"{folder}/spent", epsilon=asked["epsilon"], delta=1e-4)
-            place = study, f"s{pid - 1}", own, addresses
+        ledger = folder / f"{pid}.{asked['as users do']}"
+        if "older" in asked:
+            ledger.write_bytes(ledger.read_bytes().partition(b"\n")[0])
+        kept = dpk.Accountant(ledger, epsilon=asked["epsilon"], delta=1e-4)
+        before, place = len(kept.entries), (study, f"s{pid - 1}", own, addresses)
+        with warnings.catch_warnings(record=True) as seen:
             result = mpyc.take_part(*place, accountant=kept, rng=7, n_threads=1, **how)
-            assert len(kept.entries) == 1
-        return result
+        assert len(kept.entries) == before + 1
+        return [str(one.message) for one in seen] if "warnings" in asked else result
     name = None if pid == 0 else f"s{pid - 1}"
     with join(study, name, addresses, plan=plan if pid == 0 else None, **how) as (party, agreed):
         assert agreed == plan or "of" in asked
@@ -164,7 +167,7 @@ def main():
     for asked, addresses in zip(json.loads(sys.argv[2]), json.loads(sys.argv[3]), strict=True):
         start, mpyc_sums.unpacked = time.monotonic(), opened
         try:
-            outcome = take_part(pid, asked, addresses)
+            outcome = take_part(pid, asked, addresses, out.parent)
         except Exception as error:
             outcome = f"{type(error).__name__}: {error}"
         outcomes.append((outcome, time.monotonic() - start))

@@ -225,7 +225,7 @@ def test_a_cut_off_first_line_is_written_again(path):
     Accountant(path, epsilon=3.0, delta=DELTA)
     for length in (0, 5, 40):
         path.write_bytes(path.read_bytes()[:length])
-        with pytest.raises(FileNotFoundError, match="give epsilon and delta"):
+        with pytest.raises(FileNotFoundError, match="restore it from a copy, or give epsilon and"):
             Accountant(path)
         assert Accountant(path, epsilon=2.0, delta=DELTA).epsilon == 2.0
 
@@ -377,10 +377,13 @@ def test_a_ledger_is_its_owners_and_is_only_appended_to(path, monkeypatch):
 
 
 def test_the_last_line_has_a_number_and_a_check(accountant, path):
-    assert accountant.last_line == (1, json.loads(path.read_text())["check"])
+    first = accountant.last_line
+    assert first == (1, json.loads(path.read_text())["check"])
     accountant.charge("first", mu=0.1)
     last = json.loads(path.read_text().splitlines()[-1])["check"]
     assert accountant.last_line == (2, last) == Accountant(path).last_line
+    assert all(map(accountant.has_line, (first, (2, last))))
+    assert not any(map(accountant.has_line, ((2, first[1]), (1, last), (0, last), (3, last))))
 
 
 # ----------------------------------------------------------------------------- disks

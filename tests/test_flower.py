@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dpkern.federated.links import CoordinatorLostError, SilosLostError
+from dpkern.federated.links import CoordinatorLostError, FederationError, SilosLostError
 
 pytest.importorskip("flwr")
 
@@ -169,7 +169,7 @@ def test_answers_come_in_the_order_of_silos_whole_and_unaltered(superlink, silos
 def test_encryption_and_node_keys(authority, silos):
     files = [authority / name for name in ("authority.crt", "superlink.crt", "superlink.key")]
     keys = {name: node_key() for name in FOUR}
-    public, ours = [key for _, key in keys.values()], files[0].read_bytes()
+    public, ours = {name: key for name, (_, key) in keys.items()}, files[0].read_bytes()
     with SuperLink(certificates=Certificates(*files), node_keys=public) as superlink:
         for name in FOUR:
             silos.start(name, superlink.address, certificates=ours, node_key=keys[name][0])
@@ -181,7 +181,10 @@ def test_encryption_and_node_keys(authority, silos):
         other = (authority / "other.crt").read_bytes()
         stranger, known = node_key()[0], keys["silo0"][0]
         for options, error in [
-            ({"certificates": ours, "node_key": stranger}, "the SuperLink does not know node_key"),
+            (
+                {"certificates": ours, "node_key": stranger},
+                "does not know this silo's node key, or",
+            ),
             ({"certificates": other, "node_key": known}, "CERTIFICATE_VERIFY_FAILED"),
             ({"insecure": True}, "is not reached"),
         ]:
@@ -199,7 +202,7 @@ def test_a_wrong_clock_is_named(authority, monkeypatch, seconds, side):
     private, public = node_key()
     real, now = time.time, node_auth_http_interceptor.now
     shift = datetime.timedelta(seconds=seconds)
-    with SuperLink(certificates=Certificates(*files), node_keys=[public]) as superlink:
+    with SuperLink(certificates=Certificates(*files), node_keys={"silo0": public}) as superlink:
         monkeypatch.setattr(flower_wire.time, "time", lambda: real() + seconds)
         monkeypatch.setattr(node_auth_http_interceptor, "now", lambda: now() + shift)
         keys = {"certificates": files[0].read_bytes(), "node_key": private}
@@ -309,6 +312,35 @@ def test_nodes_of_other_names_and_of_names_that_are_taken_are_ignored(superlink,
     twins.stop()
 
 
+def test_who_says_a_name_that_is_not_its_own_is_named(superlink, silos, authority, tmp_path):
+    twins = Silos(tmp_path)
+    for group, name in [(silos, "silo0"), (twins, "silo0"), (silos, "stranger")]:
+        group.start(name, superlink.address)
+    why = (
+        "silo1: did not join within 3 s, while stranger says to be there, which the study does not "
+        "have, more than one says to be silo0: start each with its own name and keys"
+    )
+    with (
+        pytest.raises(SilosLostError, match=why),
+        star(superlink, "silo0", "silo1", join_deadline=3.0) as study,
+    ):
+        study.exchange([b"", b""])
+    assert all(why in group.end("silo0") for group in (silos, twins))
+    files = [authority / name for name in ("authority.crt", "superlink.crt", "superlink.key")]
+    keys, ours = {name: node_key() for name in FOUR[:2]}, files[0].read_bytes()
+    public = {name: key for name, (_, key) in keys.items()}
+    with SuperLink(certificates=Certificates(*files), node_keys=public) as second:
+        options = {"certificates": ours, "node_key": keys["silo1"][0]}
+        silos.start("silo0", second.address, **options)
+        why = "silo0, silo1: did not join within 3 s, while silo1 says to be silo0: start each"
+        with (
+            pytest.raises(SilosLostError, match=why),
+            star(second, *FOUR[:2], certificates=ours, join_deadline=3.0) as study,
+        ):
+            study.exchange([b"", b""])
+        assert why in silos.end("silo0")
+
+
 def test_what_a_node_sends_unasked_is_ignored_or_refused(superlink, silos):
     silos.start("silo0", superlink.address)
     with (
@@ -392,12 +424,24 @@ def test_a_superlink_that_cannot_start_says_why(authority, tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match="already in use"):
+        with pytest.raises(OSError, match=f"already in use: another server may.*{port}"):
             SuperLink(insecure=True, port=port)
     files = [authority / name for name in ("authority.crt", "superlink.crt", "superlink.crt")]
-    superlink = SuperLink(certificates=Certificates(*files), node_keys=[b"key"], folder=tmp_path)
+    how = {"certificates": Certificates(*files), "folder": tmp_path}
+    superlink = SuperLink(node_keys={"silo0": b"key"}, **how)
     with pytest.raises(RuntimeError, match="ended at its start; its log ends in"):
         superlink.__enter__()
+    with pytest.raises(ValueError, match="node_keys must be distinct, got one for silo0 and silo1"):
+        SuperLink(node_keys=dict.fromkeys(("silo0", "silo1"), b"key"), **how)
+
+
+def test_a_second_superlink_with_the_same_keys_is_refused(tmp_path):
+    with SuperLink(insecure=True, folder=tmp_path) as first:
+        with pytest.raises(FederationError, match="another server with these keys is running"):
+            SuperLink(insecure=True, folder=tmp_path).__enter__()
+        assert (tmp_path / "superlink.secret").read_bytes() == first.secret
+    with SuperLink(insecure=True, folder=tmp_path):
+        pass
 
 
 def test_a_superlink_leaves_nothing_behind():

@@ -251,12 +251,12 @@ def test_a_silo_that_is_killed_goes_on_from_its_journal(tmp_path):
     new_certificates(folder, ["127.0.0.1"])
     how = {"budget": BUDGET, "rng": SEED, "colluding": 1, "rounds": rounds}
     expected = dpk.solve("gradient_descent", data, **how)
-    keys, public, authority = [], [], (folder / "ca.crt").read_bytes()
+    keys, public, authority = [], {}, (folder / "ca.crt").read_bytes()
     for j in range(4):
         new_node_key(folder / f"s{j}.node")
         node_key = read_node_key(folder / f"s{j}.node")
         keys.append({"certificates": authority, "node_key": node_key})
-        public.append(read_node_public(folder / f"s{j}.node.pub"))
+        public[f"s{j}"] = read_node_public(folder / f"s{j}.node.pub")
         dpk.Accountant(tmp_path / f"s{j}.json", epsilon=1.5, delta=1e-5)
     files = Certificates(*(folder / name for name in ("ca.crt", "server.pem", "server.key")))
     with SuperLink(certificates=files, node_keys=public) as superlink:

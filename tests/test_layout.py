@@ -151,7 +151,7 @@ ARROWS = {
     },
     "federated/flower": {"federated/flower_wire", "federated/links"},
     "federated/flower_superlink": {"federated/flower_wire", "federated/links"},
-    "federated/flower_wire": set(),
+    "federated/flower_wire": {"federated/links"},
     "federated/study": {"federated/masking", "data"},
     "cli": {
         *(

@@ -415,6 +415,28 @@ def test_forged_offers_are_refused(forged):
 
 
 @pytest.mark.parametrize(
+    ("forged", "signer"),
+    [
+        ("two are swapped", "silo 'silo2'"),
+        ("signed by the coordinator", "another"),
+        ("in another's name", "silo 'silo2'"),
+    ],
+)
+def test_whose_key_has_signed_in_anothers_name_is_named(forged, signer):
+    sessions, keys = offered(3), dict(roster_of(identities(3)).keys)
+    third = identities(3)["silo2"]
+    roster = Roster({**keys, "silo1": third.public_key().public_bytes_raw(), "silo2": b"2" * 32})
+    taker = Session(third, "silo1", roster, NONCE, AGREED)
+    key = taker.offer[:32]
+    context = roster_of(identities(3)).digest, NONCE, AGREED
+    offers = [session.offer for session in sessions]
+    made = [offers[0], taker._signed("offer", context, key), offers[2]]
+    made = FORGED[forged](offers) if forged in FORGED else made
+    with pytest.raises(SessionError, match=f"offer of silo 'silo1'.*got (that of )?{signer}: ask"):
+        sessions[0].accept(made)
+
+
+@pytest.mark.parametrize(
     "change",
     [lambda p: dict(reversed(p.items())), lambda p: {**p, "silo3": identities(4)["silo3"]}],
 )

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -53,10 +54,17 @@ PLAIN = {"solver": "gradient_descent", "arguments": {"rounds": 4}}
 SUMS = (1, 6, 17, 18, 123, 4000)
 STUDIES = {
     **{name: {"solver": name, "arguments": how} for name, how in RUNS.items()},
-    "as users do": {**PLAIN, "as users do": True, "epsilon": 1.0},
+    "as users do": {**PLAIN, "as users do": "ledger", "epsilon": 3.0},
+    "older ledger": {
+        **PLAIN,
+        "as users do": "ledger",
+        "of": {"2": {"older": True}},
+        "epsilon": 3.0,
+        "warnings": True,
+    },
     "budget is spent": {
         **PLAIN,
-        "as users do": True,
+        "as users do": "small",
         "of": {"2": {"epsilon": 0.5}},
         "epsilon": 1.0,
     },
@@ -187,6 +195,20 @@ def test_a_federation_and_silos_have_the_bits_of_one_process(outcomes):
 
 
 @pytest.mark.processes
+def test_certificates_have_the_lines_of_ledgers_and_silos_see_one_twice(outcomes):
+    notes = {
+        tuple(note for note in result.privacy.notes if note.startswith("last lines of the silos'"))
+        for result in results(outcomes, "as users do")
+    }
+    ((note,),) = notes
+    assert re.findall(r"s(\d) line 1 \([0-9a-f]{16}\)", note) == ["0", "1", "2", "3"]
+    _, *silos = results(outcomes, "older ledger")
+    seen = [[text for text in texts if "its ledger ends where" in text] for texts in silos]
+    assert [len(texts) for texts in seen] == [1, 0, 1, 1]  # s1 has lost its certificate
+    assert all(text.startswith("s1: ") for texts in seen for text in texts)
+
+
+@pytest.mark.processes
 def test_a_silo_whose_accountant_refuses_ends_the_study(outcomes):
     messages = results(outcomes, "budget is spent")
     assert messages[2].startswith("BudgetSpentError")
@@ -248,7 +270,8 @@ def test_a_party_with_another_threshold_or_study_ends_it_before_anything_is_sent
 @pytest.mark.processes
 def test_a_party_with_the_certificate_of_another_is_not_let_in(outcomes):
     messages = results(outcomes, "other certificate")
-    assert "ProtocolError: s1 has the certificate of another party" in messages
+    why = "while s2 says to be s1: start each with its own name and keys and the same study"
+    assert f"ProtocolError: s1 has the certificate of another party, {why}" in messages
     assert all(isinstance(message, str) for message in messages)
 
 
@@ -329,6 +352,27 @@ def test_whoever_left_first_or_since_then_is_named(others):
     message = str(mesh._left([1]))
     mesh.close()
     assert message == f"s0: left the study, while {ANALYST} sent nothing"
+
+
+@pytest.mark.parametrize(
+    ("owners", "told"),
+    [(["s2"], "s2 says to be s0"), (["s0", "s0"], "more than one says to be s0")],
+)
+def test_a_caller_that_says_anothers_name_is_named(owners, told):
+    mesh = Mesh((ANALYST, "s0", "s1", "s2"), [("localhost", 1)] * 3, 2, 1, object(), 0.2)
+    for owner in owners:
+        caller = mpyc_runtime._Connection(mesh)
+        caller.connection_made(
+            SimpleNamespace(
+                abort=lambda: None,
+                get_extra_info=lambda _, name=owner: {"subject": [[("commonName", name)]]},
+            )
+        )
+        caller.data_received(b"\1\0")
+    message = str(mesh._left([]))
+    mesh.runtime.parties[1].protocol = None
+    mesh.close()
+    assert f"no message within 0.2 s, while {told}: start each with its own name" in message
 
 
 @pytest.mark.parametrize("told", [b"\1", b"\1\xff\2", b"\2", b""])

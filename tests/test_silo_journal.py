@@ -158,7 +158,8 @@ def test_a_silo_that_dies_often_draws_no_other_noise(tmp_path, trust):
     assert all(len(answers) == 1 for message, answers in study.mailbox.answers.items() if message)
     assert_charged_once(tmp_path / "s1.json")
     # Once more, without the others: the model is in the journal.
-    again = study.take_part(1, None, journal=tmp_path / "journal")
+    with pytest.warns(UserWarning, match="journal has this run as a whole, and nobody was asked"):
+        again = study.take_part(1, None, journal=tmp_path / "journal")
     assert np.array_equal(again.coef, result.coef)
     assert_charged_once(tmp_path / "s1.json")
 
@@ -310,9 +311,9 @@ def test_a_journal_is_of_one_identity_study_and_process(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def resumed(ledger, number, made, mu=0.2):
+def resumed(ledger, line, made, mu=0.2):
     """The charge of a run that goes on, as the solver makes it."""
-    accountant = Accountant(ledger).resuming(KeptCharge(number, made.append))
+    accountant = Accountant(ledger).resuming(KeptCharge(line, made.append))
     how = {"neighbours": "replace_one", "seeded": False}
     charge = accountant.begin("gradient_descent", Bound(mu=mu), **how)
     charge.make()
@@ -323,30 +324,62 @@ def test_a_charge_is_taken_over_and_not_withdrawn(tmp_path):
     ledger, made = tmp_path / "ledger.json", []
     accountant = Accountant(ledger, epsilon=3.0, delta=1e-6)
     resumed(ledger, None, made)
-    assert made == [1]
-    again = resumed(ledger, 1, made)
+    assert made == [accountant.last_line] == [accountant.entries[0].line]
+    again = resumed(ledger, made[0], made)
     again.withdraw()
     assert [entry.ended for entry in accountant.entries] == [False]
-    assert made == [1]
+    assert len(made) == 1
 
 
 def test_a_charge_that_was_withdrawn_is_made_again(tmp_path):
     ledger, made = tmp_path / "ledger.json", []
     accountant = Accountant(ledger, epsilon=3.0, delta=1e-6)
     resumed(ledger, None, made).withdraw()
-    resumed(ledger, 1, made)
-    assert made == [1, 2]
+    resumed(ledger, made[0], made)
+    assert made == [entry.line for entry in accountant.entries]
     assert [entry.ended for entry in accountant.entries] == [True, False]
 
 
-def test_a_charge_that_the_ledger_lacks_ends_the_run(tmp_path):
+def test_a_charge_that_the_ledger_lacks_ends_the_run(tmp_path, monkeypatch):
+    """As does another one of the same number, solver and bound, after an older copy."""
     ledger, made = tmp_path / "ledger.json", []
     Accountant(ledger, epsilon=3.0, delta=1e-6)
+    before = ledger.read_bytes()
     resumed(ledger, None, made)
-    for number, mu in ((2, 0.2), (1, 0.1)):
-        with pytest.raises(ValueError, match=f"must hold charge {number}, of this run before its"):
-            resumed(ledger, number, made, mu)
-    assert made == [1]
+    (_, check), *_ = made
+    for line, mu in (((3, check), 0.2), ((2, check), 0.1)):
+        with pytest.raises(ValueError, match=f"as line {line[0]}, with the check {check}, got"):
+            resumed(ledger, line, made, mu)
+    ledger.write_bytes(before)
+    monkeypatch.setattr("dpkern.privacy.accountant._now", lambda: "2026-01-01T00:00:00+00:00")
+    resumed(ledger, None, made)
+    assert made[0][0] == made[1][0]
+    with pytest.raises(ValueError, match="replaced, by an older copy perhaps"):
+        resumed(ledger, made[0], made)
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("last", [3, 6])
+def test_an_older_ledger_with_as_many_lines_is_refused(tmp_path, last):
+    """Before its charge a silo has stated the ledger's last line, and after it has that line."""
+    ledger = tmp_path / "s1.json"
+    accountant = Accountant(ledger, epsilon=5.0, delta=1e-5)
+    before = ledger.read_bytes()
+    accountant.charge("a mean", mu=0.01)
+
+    def change(records):
+        lines = ledger.read_bytes().count(b"\n")
+        ledger.write_bytes(before)
+        for _ in range(lines - 1):
+            Accountant(ledger).charge("another mean", mu=0.02)
+        return records
+
+    study = Study(tmp_path, [(last, "when it has heard")], change=change)
+    with pytest.raises(Exception, match="s1"):
+        study.run()
+    assert isinstance(study.outcomes[1], ValueError)
+    assert "is another ledger or an older copy" in str(study.outcomes[1])
+    assert all(len(answers) == 1 for message, answers in study.mailbox.answers.items() if message)
 
 
 def test_a_journal_of_another_plan_is_named(tmp_path):

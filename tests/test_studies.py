@@ -157,7 +157,8 @@ def test_a_silo_with_another_study_takes_no_part():
         dpk.solve("gradient_descent", Federation(study, star=lambda: star), budget=BUDGET)
     for outcome in silos.join():
         assert isinstance(outcome, ProtocolError)
-        assert "the coordinator's study is" in str(outcome)
+        assert "the study of the coordinator is" in str(outcome)
+        assert "compare study files and schemas by `dpkern federation show`" in str(outcome)
 
 
 def test_a_refused_plan_reveals_nothing_and_charges_nothing(tmp_path):
@@ -633,6 +634,27 @@ def test_parties_killed_at_a_hundred_moments(tmp_path):
 
     kills = Kills(silo, coordinator, one_process(rounds), rounds, patience=36.0)
     kills.trials(tmp_path, 100, 0.6, at_once=4)
+
+
+def test_processes_that_say_a_name_of_another_are_named():
+    star = ProcessStar(["s0", "s1"], KEY, deadline=1.0)
+
+    def joins(name):
+        with pytest.raises(CoordinatorLostError):
+            ProcessLink(name, star.address, KEY, deadline=1.0).exchange(None)
+
+    threads = [threading.Thread(target=joins, args=(name,)) for name in ("s0", "s0", "s\x1b")]
+    for thread in threads:
+        thread.start()
+    with pytest.raises(SilosLostError) as caught:
+        star.accept()
+    star.close()
+    for thread in threads:
+        thread.join()
+    said = str(caught.value)
+    assert said.startswith("s1: no connection by the deadline, while ")
+    assert "another party says to be there, which the study does not have" in said
+    assert "more than one says to be s0: start each with its own name" in said
 
 
 @pytest.mark.processes

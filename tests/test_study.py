@@ -492,8 +492,24 @@ def test_other_files_are_no_identity(tmp_path):
         with pytest.raises(ValueError, match=f"{other.name} must be an Ed25519 private key"):
             keys.read_identity(other)
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="must be an Ed25519 private key"):
+    with pytest.raises(ValueError, match=r"must be an Ed25519 private key.*a damaged file"):
         keys.read_identity(path)
+    with pytest.raises(FileNotFoundError, match=r"none: no such file; `dpkern"):
+        keys.read_identity(tmp_path / "none")
+
+
+def test_a_key_is_that_of_its_certificate(tmp_path):
+    keys.new_certificates(tmp_path, ["localhost"])
+    certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
+    keys.check_key(certificate, key)
+    for content in (b"", key.read_bytes()[:100]):
+        key.write_bytes(content)
+        with pytest.raises(ValueError, match=r"server.key must be the private key of .*server.pem"):
+            keys.check_key(certificate, key)
+    (other := tmp_path / "other").mkdir()
+    keys.new_certificates(other, ["localhost"])
+    with pytest.raises(ValueError, match=r"server.key must be the private key of .*server.pem"):
+        keys.check_key(certificate, other / "server.key")
 
 
 def test_node_keys_are_in_the_formats_of_flower(tmp_path):
@@ -637,6 +653,8 @@ def test_damaged_files_are_named_or_harmless(party_files, name):
 
 
 def test_an_identity_of_another_is_refused_before_anybody_is_asked():
-    study, other = study_of(wisconsin(2), colluding=0), identities(3)[2]
-    with pytest.raises(ValueError, match="must be the private key of silo 's0' in the study"):
-        take_part(study, "s0", None, None, other, accountant=None)
+    study, others = study_of(wisconsin(2), colluding=0), identities(3)[1:]
+    for other, got in zip(others, ("that of silo 's1'", "another"), strict=True):
+        why = f"must be the private key of silo 's0' in the study, got {got}: compare"
+        with pytest.raises(ValueError, match=why):
+            take_part(study, "s0", None, None, other, accountant=None)

@@ -13,7 +13,7 @@ from typing import Any
 
 from dpkern.federated.flower import FAREWELL, FlowerLink, FlowerStar
 from dpkern.federated.flower_superlink import Certificates, SuperLink
-from dpkern.federated.keys import read_certificates, read_node_key, read_node_public
+from dpkern.federated.keys import check_key, read_certificates, read_node_key, read_node_public
 from dpkern.federated.links import FederationError
 from dpkern.federated.study import Study
 
@@ -96,13 +96,14 @@ class _OnlyStar(FlowerStar):
 
 def superlink(study: Study, keys: PathLike, silos: PathLike, *, insecure: bool) -> SuperLink:
     """Return the SuperLink of a study, with the coordinator's keys and the silos' public ones."""
-    folder, node_keys, certificates = Path(keys), [], None
+    folder, node_keys, certificates = Path(keys), dict[str, bytes](), None
     if not insecure:
         certificates = Certificates(*(folder / n for n in ("ca.crt", "server.pem", "server.key")))
         for name in study.names:
-            node_keys.append(read_node_public(Path(silos) / f"{name}.node.pub"))
+            node_keys[name] = read_node_public(Path(silos) / f"{name}.node.pub")
         for path in certificates[:2]:
             read_certificates(path)
+        check_key(*certificates[1:])
     host, _, port = _address(study).rpartition(":")
     return SuperLink(
         certificates=certificates,

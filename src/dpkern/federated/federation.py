@@ -5,7 +5,7 @@ import os
 import secrets
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
@@ -25,9 +25,8 @@ from dpkern.privacy import Budget
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.stream import NoiseStream
 
-PROTOCOL, VERSION = 3, version("dpkern")
-#: What a certificate says before the last lines of the silos' ledgers.
-LEDGERS = "last lines of the silos' ledgers before this run: "
+PROTOCOL, VERSION = 4, version("dpkern")
+_LEDGERS = "last lines of the silos' ledgers before this run: "
 _LINE = struct.Struct("<Q8s")
 _PATIENCE = 10.0  # seconds that a run waits for silos to confirm its end
 
@@ -132,7 +131,6 @@ class Federation(Remote):
             session = session_id(study.roster, nonce, agreed(study, plan), offers)
             second = b"".join(offers)
             confirmations = b"".join(star.exchange([second] * silos))
-            ledgers = ledger_lines(study.names, offers)
             party = CoordinatorParty(
                 star,
                 colluding=study.colluding,
@@ -140,7 +138,7 @@ class Federation(Remote):
                 told=confirmations,
                 public=public_stream(session),
             )
-            party.ledgers = f"{LEDGERS}{', '.join(ledgers)}"
+            note_ledgers(party, study.names, map(statement_of, offers))
             with coordinated(study, party, arguments) as found:
                 yield found
             self._last, self._untold = party.told, list(study.names)
@@ -175,22 +173,60 @@ class Federation(Remote):
         return tuple(self._untold)
 
 
+def refuse_other(who: str, told: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raise ProtocolError where a party has told something else than this one has."""
+    show = "compare study files and schemas by `dpkern federation show`"
+    cures = {"study": show, "threshold": "give the same to all"}
+    for what, value in own.items():
+        if told[what] != value:
+            cure = cures.get(what, "all need the same version of dpkern")
+            said = f"the {what} of {who} is {told[what]!r}, here it is {value!r}: {cure}"
+            raise ProtocolError(said)
+
+
 def state_ledger(accountant: Accountant | None) -> bytes:
-    """Return what a silo's offer says of its ledger."""
-    number, check = (0, "00" * 8) if accountant is None else accountant.last_line
-    return _LINE.pack(number, bytes.fromhex(check))
+    """Return what a silo tells the others of its ledger, the last line."""
+    return state_line((0, "00" * 8) if accountant is None else accountant.last_line)
 
 
-def ledger_lines(names: Sequence[str], offers: Sequence[bytes]) -> list[str]:
-    """Return the last lines of all silos' ledgers before the run, as their offers state them."""
+def state_line(line: tuple[int, str]) -> bytes:
+    """Return number and check of a ledger's line in bytes."""
+    return _LINE.pack(line[0], bytes.fromhex(line[1]))
+
+
+def read_line(statement: bytes) -> tuple[int, str]:
+    """Return number and check of a ledger's line, number 0 where there is no ledger."""
+    number, check = _LINE.unpack(statement)
+    return number, check.hex()
+
+
+def note_ledgers(
+    party: Party,
+    names: Sequence[str],
+    statements: Iterable[bytes],
+    accountant: Accountant | None = None,
+) -> None:
+    """Let the certificate have the last lines of the silos' ledgers before the run, as they state.
+
+    With an accountant, warn of silos whose ledgers end where they ended before a study that it has:
+    they have charged that study since, unless their charges were undone.
+    """
     lines = []
-    for name, offer in zip(names, offers, strict=True):
-        statement = statement_of(offer)
+    for name, statement in zip(names, statements, strict=True):
         if len(statement) != _LINE.size:
-            raise ProtocolError(f"the offer of silo {name!r} must state its ledger's last line")
-        number, check = _LINE.unpack(statement)
-        lines.append(f"{name} line {number} ({check.hex()})" if number else f"{name} none")
-    return lines
+            raise ProtocolError(f"silo {name!r} must state its ledger's last line, got another")
+        number, check = read_line(statement)
+        lines.append(f"{name} line {number} ({check})" if number else f"{name} none")
+    party.ledgers = f"{_LEDGERS}{', '.join(lines)}"
+    known = () if accountant is None else accountant.certificates
+    notes = [note for one in known for note in one.notes]
+    before = {line for note in notes for line in note.removeprefix(_LEDGERS).split(", ")}
+    for line in [line for line in lines if line in before and not line.endswith(" none")]:
+        warn(
+            f"{line.split()[0]}: its ledger ends where it ended before an earlier study, so that "
+            "what it has charged since is undone: ask its people before this one goes on",
+            UserWarning,
+        )
 
 
 def proposed(study: Study, solver: str, budget: Any, arguments: Mapping[str, Any]) -> Proposal:

@@ -30,6 +30,7 @@ from dpkern.federated.links import (
     Link,
     SilosLostError,
     Star,
+    describe_claims,
     ended,
     readable_reason,
 )
@@ -64,7 +65,11 @@ _IDLE = 8.0  # most seconds between two looks of a silo for messages
 FAREWELL = 1.5 * _IDLE
 _PARTING = 3.0  # seconds that a silo waits until its last message is read
 _GONE = "it left"
-_WHY = {403: "the study has ended", 412: "the SuperLink does not know node_key, or it is in use"}
+_WHY = {
+    403: "the study has ended",
+    412: "the SuperLink does not know this silo's node key, or it is in use: the analyst must have "
+    "its NAME.node.pub when `dpkern federation up` starts, and one process alone may take part",
+}
 
 
 class FlowerLink(Link):
@@ -99,6 +104,7 @@ class FlowerLink(Link):
         self._is_known, self._heartbeat = node_key is not None, HeartbeatSender(self._beat)
         self._run: Any = None  # number of the run whose messages it takes, from the first one on
         self._round, self._started, self._ended, self._closed = 0, False, False, False
+        self._is_asked = False  # for its name
         self._pending: Any = None  # metadata of the message that is to be answered
         self._heard, self._said = b"", dict[str, Any]()  # the last message, and its answer
         self._why: Any = ""  # what the coordinator said why it ended the study
@@ -121,7 +127,10 @@ class FlowerLink(Link):
         except GoneError as error:
             raise CoordinatorLostError(_WHY.get(error.status, str(error))) from None
         if message is None:
-            raise CoordinatorLostError(f"the coordinator sent nothing within {allowed:g} s")
+            why = f"the coordinator sent nothing within {allowed:g} s"
+            if self._is_asked and not self._started:
+                why += f" but asked for names: a silo is missing, or two say to be {self._name}"
+            raise CoordinatorLostError(why)
         if not message and self._ended:
             raise ended(self._why)
         return message
@@ -241,6 +250,7 @@ class FlowerLink(Link):
                     self._reply(head.metadata, {"silo": self._name})
                 return message
             if kind == _JOIN and isinstance(message, bytes):
+                self._is_asked = True
                 self._reply(head.metadata, {"silo": self._name})
                 return None
         with suppress(GoneError):
@@ -267,11 +277,12 @@ class FlowerStar(Star):
     """The coordinator's end: a ServerApp of the SuperLink at `superlink`, in this process.
 
     It stops the runs of coordinators before it, which died, and starts one. The first exchange
-    waits until every silo is there, for `join_deadline` seconds; nodes that say another name, or
-    one that is taken, are ignored. The answers of a round may take `deadline` seconds. `secret`
-    is what the SuperLink wants to know of who runs its apps; `certificates` are PEM, of the
-    authority that signed the SuperLink's, or None with `insecure`, for trying out. A
-    ConnectionError is raised when the SuperLink is not there or refuses the secret.
+    waits until every silo is there, for `join_deadline` seconds; nodes that say another name than
+    that of their key, or one that is taken, are ignored, and named in the error. The answers of a
+    round may take `deadline` seconds. `secret` is what the SuperLink wants to know of who runs its
+    apps; `certificates` are PEM, of the authority that signed the SuperLink's, or None with
+    `insecure`, for trying out. A ConnectionError is raised when the SuperLink is not there or
+    refuses the secret.
     """
 
     def __init__(
@@ -290,6 +301,7 @@ class FlowerStar(Star):
             raise ValueError(f"silos must be names that differ, got {self.silos}")
         context = flower_wire.encryption(certificates, insecure)
         self._nodes: dict[str, int] = {}
+        self._claims: dict[int, tuple[str, str]] = {}  # names that nodes have, and say
         self._lost, self._closed, self._is_finishing = set[str](), False, False
         self._join_deadline = join_deadline
         try:
@@ -347,7 +359,9 @@ class FlowerStar(Star):
             return
         self._closed = True
         with self._wire, suppress(GoneError):
-            there = [node for name, node in self._nodes.items() if name not in self._lost]
+            there = {node for name, node in self._nodes.items() if name not in self._lost}
+            if self._round == 0:  # whoever waits for a name that another has
+                there |= {n for n, names in self._claims.items() if {*names} & {*self.silos}}
             if not self._is_finishing:
                 with suppress(GoneError):
                     records = {node: {"bytes": b"", "why": why} for node in there}
@@ -389,7 +403,8 @@ class FlowerStar(Star):
         end, looking = self._wire.set_deadline(allowed), self._look_for_silos()
         while missing := [name for name in self.silos if name not in self._nodes]:
             if time.monotonic() > end:
-                raise SilosLostError(missing, f"did not join within {allowed:g} s")
+                others = describe_claims(self.silos, self._claims.values())
+                raise SilosLostError(missing, f"did not join within {allowed:g} s{others}")
             try:
                 next(looking)
             except GoneError as error:
@@ -404,15 +419,23 @@ class FlowerStar(Star):
                 self._wire.call("GetNodes", runtime_pb2.GetNodesRequest()),
                 time.monotonic(),
             )
-            online = {node.node_id for node in found.nodes}
+            online = {node.node_id: node.name for node in found.nodes}
             self._nodes = {name: node for name, node in self._nodes.items() if node in online}
+            self._claims = {
+                node: (owner, name)
+                for node, (owner, name) in self._claims.items()
+                if node in online or owner  # a node without an owner may have been started again
+            }
             again = {node: again.get(node, now) for node in online}
             for node in [node for node, when in again.items() if when <= now]:
                 again[node] = now + _REPEAT  # it has yet to look, or its name is taken
                 asked.waiting |= self._send(_JOIN, {node: {"bytes": b""}}, 30.0)
             for node, said in self._pull(asked):
                 name = said.get("silo") if isinstance(said, dict) else None
-                if name in self.silos and self._nodes.setdefault(name, node) == node:
+                if isinstance(name, str):
+                    self._claims[node] = online.get(node, ""), name
+                is_own = name in self.silos and self._claims[node][0] in ("", name)
+                if is_own and self._nodes.setdefault(str(name), node) == node:
                     again[node] = math.inf
                 elif isinstance(said, str):  # it does not know yet that its run has ended
                     again[node] = now + 1.0

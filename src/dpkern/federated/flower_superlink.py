@@ -9,6 +9,7 @@ see and stop runs, and a node can send messages in another's name. That disturbs
 gives wrong results to nobody rests on what is inside the messages. Let in the silos alone.
 """
 
+import fcntl
 import os
 import secrets
 import signal
@@ -19,7 +20,7 @@ import sysconfig
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Self
@@ -58,8 +59,8 @@ class SuperLink(AbstractContextManager["SuperLink"]):
     ----------
     certificates : Certificates or None
         Files for encryption.
-    node_keys : sequence of bytes
-        PEM public keys of the silos' nodes; no other node is let in.
+    node_keys : mapping of str to bytes
+        PEM public keys of the silos' nodes by the silos' names; no other node is let in.
     insecure : bool, default=False
         Whether to have neither, for trying out: no encryption, and every node is let in.
     host, port : str and int, default="127.0.0.1" and 0
@@ -83,7 +84,7 @@ class SuperLink(AbstractContextManager["SuperLink"]):
         self,
         *,
         certificates: Certificates | None = None,
-        node_keys: Sequence[bytes] = (),
+        node_keys: Mapping[str, bytes] | None = None,
         insecure: bool = False,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -96,10 +97,19 @@ class SuperLink(AbstractContextManager["SuperLink"]):
             self._encryption.check_hostname = False
         if insecure == bool(node_keys):
             raise ValueError("node_keys must be the silos' public ones, or none with insecure=True")
-        self._certificates, self._node_keys, self._timeout = certificates, node_keys, timeout
+        self._node_keys: Mapping[str, bytes] = node_keys or {}
+        for name, key in self._node_keys.items():
+            same = [other for other, one in self._node_keys.items() if one == key]
+            if same != [name]:
+                raise ValueError(f"node_keys must be distinct, got one for {' and '.join(same)}")
+        self._certificates, self._timeout = certificates, timeout
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))  # or tells that the port is taken
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                why = f"{error.strerror}: another server may be running there, end it first"
+                raise OSError(error.errno, why, f"{host}:{port}") from None
             self._listen = host, probe.getsockname()[1]
         local = "127.0.0.1" if host == "0.0.0.0" else host
         self.address, self.secret = f"{local}:{self._listen[1]}", secrets.token_bytes(32)
@@ -121,10 +131,6 @@ class SuperLink(AbstractContextManager["SuperLink"]):
     def _start(self, home: Path, deadline: float) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         secret, log = self.folder / "superlink.secret", self.folder / "superlink.log"
-        secret.unlink(missing_ok=True)
-        self._exit.callback(secret.unlink, missing_ok=True)
-        with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(self.secret)
         command = [str(Path(sysconfig.get_path("scripts")) / "flower-superlink")]
         command += ["--host", self._listen[0], "--port", str(self._listen[1])]
         command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
@@ -133,6 +139,12 @@ class SuperLink(AbstractContextManager["SuperLink"]):
             command += [option, str(path)]
         command += ["--enable-supernode-auth" if self._certificates else "--insecure"]
         with open(log, "ab") as output:
+            try:
+                fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as long as the server lives
+            except BlockingIOError:
+                why = f"{log}: another server with these keys is running, end it first"
+                raise FederationError(why) from None
+            self._write_secret(secret)
             process = subprocess.Popen(
                 [sys.executable, "-c", _START, str(os.getpid()), *command],
                 env=os.environ | _ENVIRONMENT | {"FLWR_HOME": str(home)},
@@ -151,8 +163,14 @@ class SuperLink(AbstractContextManager["SuperLink"]):
                 raise TimeoutError(f"the SuperLink did not start within {self._timeout:g} s")
             time.sleep(0.05)
         with Wire(ControlHttpClient, self.address, self._encryption) as control:
-            for key in self._node_keys:
-                control.call("RegisterNode", RegisterNodeRequest(public_key=key))
+            for name, key in self._node_keys.items():
+                control.call("RegisterNode", RegisterNodeRequest(public_key=key, name=name))
+
+    def _write_secret(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        self._exit.callback(path.unlink, missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(self.secret)
 
     def wait(self) -> NoReturn:
         """Wait until the SuperLink ends, which is an accident, and raise FederationError."""

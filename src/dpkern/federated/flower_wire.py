@@ -12,6 +12,8 @@ from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from typing import Any
 
+from dpkern.federated.links import FederationError
+
 try:
     if version("flwr").split(".")[:2] != ["1", "41"]:
         raise ImportError(f"flwr is {version('flwr')}")
@@ -32,7 +34,7 @@ except ImportError as error:
 RAISED, LEFT = ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.NODE_UNAVAILABLE
 
 
-class GoneError(RuntimeError):
+class GoneError(FederationError):
     """The SuperLink is not reached by the deadline, or refuses a call by an HTTP status."""
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -123,6 +125,10 @@ class Wire(AbstractContextManager["Wire"]):
             if time.monotonic() > self.deadline or "CERTIFICATE_VERIFY_FAILED" in why:
                 if "expired" in why or "not yet valid" in why:
                     why += " (or this machine's clock is wrong)"
+                elif "CERTIFICATE_VERIFY_FAILED" in why:
+                    why += " (the study's certificates must be the ca.crt of this coordinator)"
+                elif "refused" in why:
+                    why += " (`dpkern federation up` must be running there)"
                 raise GoneError(f"the SuperLink {self._superlink} is not reached: {why}")
             next(pause)
 

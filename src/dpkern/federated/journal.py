@@ -19,6 +19,10 @@ from dpkern.federated.links import FederationError, Link, Star
 
 _MAGIC, _NONCE, _HASH = b"dpkern journal 2", 32, 32
 _LENGTH = struct.Struct("<Q")
+_CURE = (
+    "restore the file from a copy; without one this party cannot go on with the study, what silos "
+    "have charged stands, and another study needs a new journal"
+)
 _END = bytes(_HASH)  # in place of a question: these silos have confirmed the last message
 
 
@@ -57,7 +61,7 @@ class Journal:
         if len(text) < start or not text.startswith(magic):
             raise JournalError(
                 f"{self.path} must be the journal of a study of this version of dpkern, got "
-                "another or a damaged file: restore it from a copy, or name a new file"
+                f"another or a damaged file: {_CURE}"
             )
         self.nonce, self._check = text[len(magic) : start], hashlib.sha256(text[:start]).digest()
         while start + _LENGTH.size <= len(text):
@@ -78,9 +82,7 @@ class Journal:
         number = len(self.records) + 1
         place = f"record {number}" if number > 1 else "the head or record 1"
         raise JournalError(
-            f"{self.path}: {place} must be as it was written, but was edited or damaged: restore "
-            "the file from a copy; without one this party cannot go on with the study, what silos "
-            "have charged stands, and another study needs a new journal"
+            f"{self.path}: {place} must be as it was written, but was edited or damaged: {_CURE}"
         )
 
     def append(self, kind: bytes, parts: Sequence[bytes]) -> None:
@@ -152,7 +154,7 @@ class RecordedStar(Star):
             if recorded != asked:
                 raise JournalError(
                     f"{self._journal.path} is of another study, another plan or another version of "
-                    "dpkern"
+                    "dpkern: go on with those, or name a new file"
                 )
         else:
             if self._star is None:

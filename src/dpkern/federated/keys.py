@@ -13,6 +13,7 @@ import base64
 import datetime
 import ipaddress
 import os
+import ssl
 import stat
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -79,13 +80,15 @@ def read_identity(path: PathLike) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise ValueError(
             f"{path} must be an Ed25519 private key (PEM, not encrypted), such as "
-            "`dpkern federation keys` makes, got another file"
+            "`dpkern federation keys` makes, got another or a damaged file: copy it again; with "
+            "a new key it needs a new study"
         )
     return key
 
 
 def read_private(path: PathLike) -> bytes:
     """Read a private file; raise PermissionError if others than its owner could."""
+    _refuse_missing(path)
     with open(path, "rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         if os.name == "posix" and mode & 0o077:
@@ -94,6 +97,14 @@ def read_private(path: PathLike) -> bytes:
                 "and make a new key if others may have read it"
             )
         return file.read()
+
+
+def _refuse_missing(path: PathLike) -> None:
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            f"{path}: no such file; `dpkern federation keys` makes it: name the folder of these "
+            "keys, or copy it from who has made them"
+        )
 
 
 def read_node_key(path: PathLike) -> bytes:
@@ -115,6 +126,7 @@ def read_node_public(path: PathLike) -> bytes:
     OSError
         When it cannot be read.
     """
+    _refuse_missing(path)
     try:
         key = serialization.load_ssh_public_key(Path(path).read_bytes())
         return key.public_bytes(_PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -131,6 +143,7 @@ def _no_node_key(path: PathLike) -> ValueError:
 
 def read_certificates(path: PathLike) -> bytes:
     """Return certificates in PEM, whole ones; errors are as those of `read_node_public`."""
+    _refuse_missing(path)
     text = Path(path).read_bytes()
     try:
         x509.load_pem_x509_certificates(text)
@@ -141,6 +154,18 @@ def read_certificates(path: PathLike) -> bytes:
             "makes for the coordinator, got another or a damaged file: copy it again"
         ) from None
     return text
+
+
+def check_key(certificate: PathLike, key: PathLike) -> None:
+    """Raise ValueError unless a file has the private key of a certificate; both are PEM."""
+    read_private(key)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, lambda: b"")
+    except (ssl.SSLError, ValueError):
+        raise ValueError(
+            f"{key} must be the private key of {certificate} (PEM, not encrypted), got another or "
+            "a damaged file: copy it again, or make new keys and give all silos the new ca.crt"
+        ) from None
 
 
 def new_node_key(path: PathLike) -> None:

@@ -6,9 +6,11 @@ waits for one answer from each. What is in the messages is no concern of the tra
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Self
 
+_NAME = re.compile(r"[A-Za-z0-9][\w -]{0,62}", re.ASCII)
 _REASON = re.compile(r"[A-Za-z_]\w{0,63}(: [ -~]{1,500})?", re.ASCII)
 
 
@@ -62,6 +64,29 @@ def readable_reason(said: object) -> str:
     It is printable ASCII, which cannot act on a terminal.
     """
     return said if isinstance(said, str) and _REASON.fullmatch(said) else "an error"
+
+
+def describe_claims(names: Sequence[str], claims: Iterable[tuple[str, str]]) -> str:
+    """Return who has said a name that is not its own, to follow the names of who is missing.
+
+    Of every party, claims have the name of its key or certificate, empty where it has none that is
+    known, and the name that it has said.
+    """
+    told, said = dict[str, None](), Counter[str]()
+    for owner, name in claims:
+        if owner not in ("", name):
+            told[f"{_readable_name(owner)} says to be {_readable_name(name)}"] = None
+        elif name not in names:
+            told[f"{_readable_name(name)} says to be there, which the study does not have"] = None
+        else:
+            said[name] += 1
+    told |= {f"more than one says to be {name}": None for name, n in said.items() if n > 1}
+    cure = "start each with its own name and keys and the same study"
+    return f", while {', '.join(told)}: {cure}" if told else ""
+
+
+def _readable_name(name: str) -> str:
+    return name if _NAME.fullmatch(name) else "another party"
 
 
 class Star(ABC):

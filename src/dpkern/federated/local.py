@@ -17,7 +17,14 @@ from multiprocessing.connection import (
 )
 from time import monotonic, sleep
 
-from dpkern.federated.links import CoordinatorLostError, Link, SilosLostError, Star, ended
+from dpkern.federated.links import (
+    CoordinatorLostError,
+    Link,
+    SilosLostError,
+    Star,
+    describe_claims,
+    ended,
+)
 
 
 class QueueStar(Star):
@@ -87,7 +94,7 @@ class ProcessStar(Star):
         self.silos, self._key, self._deadline = tuple(silos), key, deadline
         self._server = socket.create_server(("127.0.0.1", port), backlog=len(silos))
         self._connections: dict[str, Connection] = {}
-        self._is_finishing = False
+        self._is_finishing, self._claims = False, list[tuple[str, str]]()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -112,7 +119,8 @@ class ProcessStar(Star):
             try:
                 accepted, _ = self._server.accept()
             except TimeoutError:
-                raise SilosLostError(missing, "no connection by the deadline") from None
+                why = f"no connection by the deadline{describe_claims(self.silos, self._claims)}"
+                raise SilosLostError(missing, why) from None
             accepted.setblocking(True)
             connection = Connection(accepted.detach())
             try:
@@ -121,6 +129,7 @@ class ProcessStar(Star):
                 name = connection.recv_bytes(256).decode("ascii", "replace")
             except (AuthenticationError, EOFError, OSError):
                 name = ""
+            self._claims += [("", name)] if name else []
             if name in missing:
                 self._connections[name] = connection
             else:

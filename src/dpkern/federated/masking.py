@@ -138,14 +138,25 @@ def _refuse_unsigned(
         raise SessionError(f"{what}s must be one of each silo, {m}, got {len(messages)}")
     for (name, key), message in zip(roster.keys.items(), messages, strict=True):
         said, signature = message[:-_SIGNATURE], message[-_SIGNATURE:]
-        text = digest(what, *context, name.encode(), said)
-        try:
-            ed25519.Ed25519PublicKey.from_public_bytes(key).verify(signature, text)
-        except (InvalidSignature, ValueError):
-            raise SessionError(
-                f"the {what} of silo {name!r} must be signed by its key in the study, for this "
-                "session, study and plan, got another"
-            ) from None
+        if _is_signed(key, signature, digest(what, *context, name.encode(), said)):
+            continue
+        got = "another"
+        for other, one in roster.keys.items():
+            texts = [digest(what, *context, n.encode(), said) for n in (name, other)]
+            if any(_is_signed(one, signature, text) for text in texts):
+                got = f"that of silo {other!r}"
+        raise SessionError(
+            f"the {what} of silo {name!r} must be signed by its key in the study, for this "
+            f"session, study and plan, got {got}: ask its people who has joined as {name!r}"
+        )
+
+
+def _is_signed(key: bytes, signature: bytes, text: bytes) -> bool:
+    try:
+        ed25519.Ed25519PublicKey.from_public_bytes(key).verify(signature, text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def statement_of(offer: bytes) -> bytes:

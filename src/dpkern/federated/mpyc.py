@@ -15,7 +15,15 @@ from typing import Any
 
 from dpkern._numbers import count, positive
 from dpkern.data import SiloData
-from dpkern.federated.federation import PROTOCOL, VERSION, coordinated, proposed
+from dpkern.federated.federation import (
+    PROTOCOL,
+    VERSION,
+    coordinated,
+    note_ledgers,
+    proposed,
+    refuse_other,
+    state_ledger,
+)
 from dpkern.federated.masking import digest
 from dpkern.federated.mpyc_runtime import ANALYST, Certificates, Mesh
 from dpkern.federated.mpyc_sums import MpycParty
@@ -113,6 +121,7 @@ def take_part(
         study,
         name,
         addresses,
+        accountant=accountant,
         accept=accept,
         certificates=certificates,
         threshold=threshold,
@@ -130,6 +139,7 @@ def join(
     addresses: Sequence[str],
     *,
     plan: Proposal | None = None,
+    accountant: Accountant | None = None,
     accept: Callable[[Proposal], None] = lambda plan: None,
     certificates: Certificates | None = None,
     threshold: int | None = None,
@@ -150,6 +160,8 @@ def join(
         HOST:PORT of every silo, in the study's order; silos listen there. The analyst calls only.
     plan : Proposal
         What the analyst proposes; None at a silo.
+    accountant : Accountant or None
+        Of a silo, which tells the others its last line.
     accept : callable
         Is called with the plan at a silo, and raises where it does not take part.
     certificates : Certificates, optional
@@ -188,7 +200,7 @@ def join(
         mesh = Mesh(names, places, pid, chosen, certificates, seconds)
         try:
             mesh.run(mesh.connect)
-            party, agreed = _agree(mesh, study, plan)
+            party, agreed = _agree(mesh, study, plan, accountant)
             if name is not None:
                 accept(agreed)
             yield party, agreed
@@ -199,7 +211,9 @@ def join(
         _in_use.release()
 
 
-def _agree(mesh: Mesh, study: Study, plan: Proposal | None) -> tuple[MpycParty, Proposal]:
+def _agree(
+    mesh: Mesh, study: Study, plan: Proposal | None, accountant: Accountant | None
+) -> tuple[MpycParty, Proposal]:
     """Exchange first messages, and return the party of a session and the plan."""
     own = {
         "protocol": PROTOCOL,
@@ -209,24 +223,27 @@ def _agree(mesh: Mesh, study: Study, plan: Proposal | None) -> tuple[MpycParty, 
     }
     text = None if plan is None else plan.to_json()
     hello = own | {"nonce": secrets.token_hex(32), "plan": text}
+    hello["ledger"] = state_ledger(accountant).hex()
     said = json.dumps(hello, sort_keys=True).encode()
     found = mesh.run(lambda: mesh.exchange(digest("mpyc"), said)) | {mesh.runtime.pid: said}
-    opening = [found[pid] for pid in sorted(found)]
-    for pid, message in found.items():
+    opening, statements = [found[pid] for pid in sorted(found)], list[bytes]()
+    for pid, message in sorted(found.items()):
         who = mesh.names[pid]
         try:
             told = json.loads(message)
-            differing = [what for what in own if told[what] != own[what]]
+            values = {what: told[what] for what in own}
             text = str(told["plan"]) if pid == 0 else text
+            statements += [bytes.fromhex(told.get("ledger", ""))] if pid else []
         except (KeyError, RecursionError, TypeError, ValueError):
             raise ProtocolError(f"the first message of {who} is none of this protocol") from None
-        for what in differing:
-            raise ProtocolError(f"the {what} of {who} is {told[what]!r}, here it is {own[what]!r}")
+        refuse_other(who, values, own)
     agreed = Proposal.from_json(str(text))
     if agreed.arguments.get("trust") != study.trust:
         raise ProtocolError(f"the plan's trust must be that of the study, {study.trust!r}")
     session = digest("mpyc session", *opening)
-    return MpycParty(mesh, len(study.names), study.colluding, session), agreed
+    party = MpycParty(mesh, len(study.names), study.colluding, session)
+    note_ledgers(party, study.names, statements, accountant)
+    return party, agreed
 
 
 def _threshold(silos: int, colluding: int | None, threshold: int | None) -> int:

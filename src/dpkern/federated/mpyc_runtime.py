@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dpkern.federated.links import CoordinatorLostError, SilosLostError
+from dpkern.federated.links import CoordinatorLostError, SilosLostError, describe_claims
 from dpkern.federated.party import ProtocolError
 
 ANALYST = "dpkern coordinator"  # no silo's name has a space
@@ -100,7 +100,9 @@ class _Connection(_Exchanger):
     def _admits(self, peer: int) -> bool:
         subject = (self.transport.get_extra_info("peercert") or {}).get("subject", ())
         names = [value for part in subject for key, value in part if key == "commonName"]
-        known = self._mesh.certificates is None or names == [self._mesh.names[peer]]
+        owner, said = ",".join(names), self._mesh.names[peer]
+        known = self._mesh.certificates is None or owner == said
+        self._mesh.claims.append(("" if known else owner or "?", said))
         return known and self.runtime.parties[peer].protocol is None
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -124,6 +126,7 @@ class Mesh:
         self._waiting: dict[int, Any] = {}
         self._trouble: dict[int, OSError] = {}
         self._gone, self._closed = list[int](), set[int]()
+        self.claims = list[tuple[str, str]]()  # names of certificates, and those that were said
         self._connected = self._ending = False
         self._runner = asyncio.Runner()
         self._runner.run(self._start(addresses, pid, threshold))
@@ -175,7 +178,8 @@ class Mesh:
         else:
             self._trouble.pop(peer.pid, None)
             if not peer.protocol:
-                raise ProtocolError(f"{name} has the certificate of another party")
+                others = describe_claims(self.names, self.claims)
+                raise ProtocolError(f"{name} has the certificate of another party{others}")
 
     def exchange(
         self, binding: bytes, payload: bytes = b""
@@ -231,11 +235,12 @@ class Mesh:
         else:
             who, why = [self.names[pid] for pid in lost], "left the study"
             if not self._connected:
-                why += ", or does not accept this party's certificate"
+                why += ", or does not accept this party's certificate or has another of its name"
             why += f", while {', '.join(named)} sent nothing" if named else ""
             for peer in self.others:
                 if peer.protocol and peer.pid not in self._closed:
                     peer.protocol.send(_FAREWELL, bytes(lost))
+        why += "" if self._connected else describe_claims(self.names, self.claims)
         if who == [ANALYST]:
             return CoordinatorLostError(f"{ANALYST}: {why}")
         return SilosLostError(who, why)

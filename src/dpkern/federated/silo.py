@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,18 @@ from dpkern._warn import warn
 from dpkern.data import SiloData
 from dpkern.data.parted import held_by
 from dpkern.federated.federation import (
-    LEDGERS,
     PROTOCOL,
     VERSION,
     agreed,
-    ledger_lines,
+    note_ledgers,
+    read_line,
+    refuse_other,
     state_ledger,
+    state_line,
 )
 from dpkern.federated.journal import JournalError, SteadyLink
 from dpkern.federated.links import FederationError, Link
-from dpkern.federated.masking import Session, digest, public_stream
+from dpkern.federated.masking import Session, digest, public_stream, statement_of
 from dpkern.federated.party import ProtocolError, SiloParty
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.silo_journal import RecordedLink, SiloJournal
@@ -98,21 +100,28 @@ def take_part(
     place, link = study.names.index(name), SteadyLink(link)
     if journal is not None and isinstance(rng, NoiseStream):
         raise ValueError("rng must be None or a seed with a journal, got a NoiseStream")
-    if study.silos[place].key != identity.public_key().public_bytes_raw():
+    key = identity.public_key().public_bytes_raw()
+    if study.silos[place].key != key:
+        names = [f"that of silo {one.name!r}" for one in study.silos if one.key == key]
+        got = names[0] if names else "another"
         raise ValueError(
-            f"identity must be the private key of silo {name!r} in the study, got another: compare "
+            f"identity must be the private key of silo {name!r} in the study, got {got}: compare "
             "the study's key with the one that `dpkern federation keys` has printed"
         )
-    statement, warns = state_ledger(accountant), accountant is not None
+    statement, warns = state_ledger(accountant), True
     with ExitStack() as stack:
-        ephemeral = None
+        ephemeral = recorded = None
         if journal is not None:
             about = digest("silo", study.digest.encode(), name.encode(), _digest_records(data))
             kept = stack.enter_context(SiloJournal(journal, identity, about, statement))
-            link = RecordedLink(link, kept, partial(_is_settled, accountant, kept.charge))
-            statement, ephemeral, warns = kept.statement, kept.ephemeral, warns and not kept.heard
+            charge = read_line(kept.charge) if kept.charge else None
+            recorded = RecordedLink(link, kept, partial(_is_settled, accountant, charge))
+            link = recorded
+            statement, ephemeral, warns = kept.statement, kept.ephemeral, not kept.heard
             if accountant is not None:
-                accountant = accountant.resuming(KeptCharge(kept.charge, kept.add_charge))
+                _refuse_older_ledger(accountant, charge or read_line(statement), journal)
+                made = KeptCharge(charge, lambda line: kept.add_charge(state_line(line)))
+                accountant = accountant.resuming(made)
             rng = kept.stream if rng is None else rng
         resumes = journal is not None and bool(kept.heard)
         first = link.exchange(None)
@@ -141,12 +150,14 @@ def take_part(
             opening=first + second + third,
             public=public_stream(session.id),
         )
-        ledgers = ledger_lines(study.names, offers)
-        party.ledgers = f"{LEDGERS}{', '.join(ledgers)}"
-        if accountant is not None and warns:
-            _warn_of_lines_seen_before(ledgers, accountant)
+        known = accountant if warns else None
+        note_ledgers(party, study.names, map(statement_of, offers), known)
         own = {"rng": rng, "n_threads": n_threads, "progress": progress}
-        return run_plan(plan, study, party, data, accountant=accountant, **own)
+        result = run_plan(plan, study, party, data, accountant=accountant, **own)
+        if recorded is not None and not recorded.is_connected:
+            why = "has this run as a whole, and nobody was asked: another run needs a new file"
+            warn(f"{journal} {why}", UserWarning)
+        return result
 
 
 def _digest_records(data: SiloData) -> bytes:
@@ -158,27 +169,24 @@ def _digest_records(data: SiloData) -> bytes:
     return found.digest()
 
 
-def _is_settled(accountant: Accountant | None, charge: int | None) -> bool:
+def _refuse_older_ledger(
+    accountant: Accountant, line: tuple[int, str], journal: str | os.PathLike[str]
+) -> None:
+    """Raise ValueError unless a ledger has the line that a journal knows of it, if it knows one."""
+    if line[0] and not accountant.has_line(line):
+        raise ValueError(
+            f"{accountant.path} must have line {line[0]} with the check {line[1]}, as it had when "
+            f"{journal} was written: it is another ledger or an older copy; put the newest one "
+            "back, or what was charged since is lost"
+        )
+
+
+def _is_settled(accountant: Accountant | None, charge: tuple[int, str] | None) -> bool:
     """Return whether a ledger has the certificate of a charge whose run has released something."""
     if accountant is None or charge is None:
         return False
-    certificates = (one.guarantee for one in accountant.entries if one.number == charge)
+    certificates = (one.guarantee for one in accountant.entries if one.line == charge)
     return any(isinstance(one, Certificate) and one.releases for one in certificates)
-
-
-def _warn_of_lines_seen_before(ledgers: Sequence[str], accountant: Accountant) -> None:
-    """Warn of silos whose ledgers end where they ended before a study that this ledger has.
-
-    They have charged that study since, unless their charges were undone.
-    """
-    notes = [note for one in accountant.certificates for note in one.notes]
-    before = {line for note in notes for line in note.removeprefix(LEDGERS).split(", ")}
-    for line in [line for line in ledgers if line in before and not line.endswith(" none")]:
-        warn(
-            f"{line.split()[0]}: its ledger ends where it ended before an earlier study, so that "
-            "what it has charged since is undone: ask its people before this one goes on",
-            UserWarning,
-        )
 
 
 def run_plan(
@@ -194,20 +202,15 @@ def _understood(study: Study, said: bytes) -> tuple[Proposal, bytes]:
     """Return the plan and the nonce of the coordinator's first message."""
     try:
         hello: dict[str, Any] = json.loads(said)
-        given = {name: hello[name] for name in ("protocol", "dpkern", "study")}
+        own = {"protocol": PROTOCOL, "dpkern": VERSION, "study": study.digest}
+        told = {name: hello[name] for name in own}
         nonce, text = bytes.fromhex(hello["nonce"]), str(hello["plan"])
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         raise ProtocolError(
-            "the coordinator's first message proposes no plan: it may go on with a journal of a "
-            "run that this silo has left, which ends there"
+            "the coordinator's first message proposes no plan: it may go on with a run that this "
+            "silo has left, or has another journal of, which ends there: start another one"
         ) from None
-    own = {"protocol": PROTOCOL, "dpkern": VERSION, "study": study.digest}
-    for what, value in own.items():
-        if given[what] != value:
-            hint = "; compare study files and schemas" if what == "study" else ""
-            raise ProtocolError(
-                f"the coordinator's {what} is {given[what]!r}, this silo's is {value!r}{hint}"
-            )
+    refuse_other("the coordinator", told, own)
     plan = Proposal.from_json(text)
     if plan.arguments.get("trust") != study.trust:
         raise ProtocolError(f"the plan's trust must be that of the study, {study.trust!r}")

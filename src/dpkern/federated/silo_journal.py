@@ -12,8 +12,9 @@ these messages and sends an answer that it has recorded, or the first one after 
 - Noise is drawn from a key of the journal which every message of the coordinator changes. Thus the
   same messages have the same noise, and others have noise that is independent of it, even if the
   file were an older copy: no noise and no mask serves two answers.
-- The charge of the ledger is the one that was made before the first release, which is looked up;
-  a run that is settled there sends nothing more.
+- The charge of the ledger is the one that was made before the first release: its line, with the
+  check of all lines before it. Another ledger, or an older copy, is refused; a run that is settled
+  there sends nothing more.
 """
 
 import os
@@ -36,7 +37,7 @@ from dpkern.stream import NoiseStream
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-_MAGIC = b"dpkern silo's  1"
+_MAGIC = b"dpkern silo's  2"
 _HELLO = b'{"dpkern": '  # of keys and signatures, which are random, none begins so
 _SECRETS, _HEARD, _SAID, _CHARGED = (
     kind.ljust(32, b"\0") for kind in (b"secrets", b"heard", b"said", b"charged")
@@ -65,8 +66,8 @@ class SiloJournal(AbstractContextManager["SiloJournal"]):
         The session's noise.
     statement : bytes
         What the session's offer states of the ledger.
-    charge : int or None
-        Number of the run's charge in the ledger.
+    charge : bytes
+        The line of the run's charge in the ledger, as a statement; empty before it.
     heard, said : list of bytes
         Messages of the coordinator, and answers, that were there when it was opened.
     """
@@ -102,7 +103,7 @@ class SiloJournal(AbstractContextManager["SiloJournal"]):
             elif isinstance(error, InvalidTag):
                 why = (
                     f"{path} is the journal of another silo, study or identity, or the records are "
-                    "not as they were: name a new file"
+                    "not as they were: give those back, or name a new file for another study"
                 )
             else:
                 raise
@@ -110,8 +111,7 @@ class SiloJournal(AbstractContextManager["SiloJournal"]):
         self.ephemeral = X25519PrivateKey.from_private_bytes(opened[:32])
         self.stream = NoiseStream.of_key(opened[32:])
         self.heard, self.said = self._parts(_HEARD), self._parts(_SAID)
-        charges = [int.from_bytes(part, "little") for part in self._parts(_CHARGED)]
-        self.charge = charges[-1] if charges else None
+        self.charge = (self._parts(_CHARGED) or [b""])[-1]
 
     def _parts(self, kind: bytes) -> list[bytes]:
         return [parts[0] for found, parts in self._journal.records if found == kind]
@@ -120,9 +120,9 @@ class SiloJournal(AbstractContextManager["SiloJournal"]):
         self.stream.wipe()
         self._lock.close()
 
-    def add_charge(self, number: int) -> None:
-        """Record the number of the run's charge."""
-        self._journal.append(_CHARGED, [number.to_bytes(8, "little")])
+    def add_charge(self, line: bytes) -> None:
+        """Record the line of the run's charge."""
+        self._journal.append(_CHARGED, [line])
 
     def add_heard(self, message: bytes) -> None:
         """Record a message of the coordinator, before it is used."""
@@ -136,12 +136,13 @@ class SiloJournal(AbstractContextManager["SiloJournal"]):
 class RecordedLink(Link):
     """A link whose messages and answers are in a journal, and are taken from it after a restart.
 
-    `is_settled` tells whether the ledger has the whole run, which then sends nothing.
+    `is_settled` tells whether the ledger has the whole run, which then sends nothing;
+    `is_connected` whether the coordinator was asked for anything that the journal has not.
     """
 
     def __init__(self, link: Link, journal: SiloJournal, is_settled: Callable[[], bool]) -> None:
         self._link, self._journal, self._is_settled = link, journal, is_settled
-        self._place, self._is_connected = 0, False  # messages that the run has
+        self._place, self.is_connected = 0, False  # messages that the run has
 
     def exchange(self, answer: bytes | None) -> bytes:
         journal, place = self._journal, self._place
@@ -163,12 +164,15 @@ class RecordedLink(Link):
 
     def _next(self, answer: bytes | None) -> bytes:
         """Return the coordinator's next message."""
-        journal, is_connected = self._journal, self._is_connected
-        self._is_connected = True
+        journal, is_connected = self._journal, self.is_connected
+        self.is_connected = True
         if is_connected or answer is None:
             return self._link.exchange(answer)
         if self._is_settled():
-            raise JournalError("the ledger has the whole run, but the journal is an older copy")
+            raise JournalError(
+                "the ledger has the whole run, but the journal is an older copy: the model is with "
+                "the others, and another study needs a new file"
+            )
         message, answers = self._link.exchange(None), [*journal.said, answer]
         while message in journal.heard:  # asked again
             message = self._link.exchange(answers[journal.heard.index(message)])

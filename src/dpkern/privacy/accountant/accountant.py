@@ -105,7 +105,9 @@ class Accountant:
         given = _checked(epsilon, delta, neighbours, unit)
         rows = self._file.rows()
         if not rows and epsilon is None:
-            raise FileNotFoundError(f"{path}: no such file; give epsilon and delta to create it")
+            found = "cut off in its first line, or empty; restore it from a copy, or"
+            found = found if os.path.exists(path) else "no such file;"
+            raise FileNotFoundError(f"{path}: {found} give epsilon and delta to create it")
         if not rows:
             with self._file.writer(create=True) as writer:
                 if not writer.rows:  # else another process has been faster
@@ -403,8 +405,14 @@ class Accountant:
 
         The silos of a study tell them to one another, and certificates have them.
         """
-        self._read()
-        return self._file.last_line()
+        rows = self._file.rows()
+        self._charges(rows)
+        return len(rows), rows[-1]["check"]
+
+    def has_line(self, line: tuple[int, str]) -> bool:
+        """Return whether the file has a line that was its last one before (`last_line`)."""
+        number, check = line
+        return any(row["check"] == check for row in self._file.rows()[number - 1 : number])
 
     def _read(self) -> list[Entry]:
         """Return all charges in the file."""

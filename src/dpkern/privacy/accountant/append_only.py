@@ -1,10 +1,11 @@
 """Append-only files of JSON lines that several processes write, and that survive a crash.
 
 Every line has a check, of itself and of all lines before it, which shows edited and missing lines;
-whoever edits on purpose can compute it. A writer has the file locked, by flock or, on Windows, by a
-locked byte far beyond its end: the operating system unlocks the file of a process that dies. Lines
-are appended by one write, and are on the disk before the writer goes on. A line that is cut off is
-of an append that was interrupted; the next writer removes it.
+whoever edits on purpose can compute it. Rows that were read or written have it as `check`. A writer
+has the file locked, by flock or, on Windows, by a locked byte far beyond its end: the operating
+system unlocks the file of a process that dies. Lines are appended by one write, and are on the disk
+before the writer goes on. A line that is cut off is of an append that was interrupted; the next
+writer removes it.
 """
 
 import contextlib
@@ -30,12 +31,7 @@ class AppendOnlyFile:
         self.path, self._head = os.path.abspath(path), f'{{"format": {json.dumps(kind)}'.encode()
         if os.path.exists(path) and not os.path.isfile(path):
             raise ValueError(f"{path} must be a regular file")
-        # Complete lines that have been read, their rows and the last check.
-        self._known: tuple[bytes, list[Row], str] = b"", [], ""
-
-    def last_line(self) -> tuple[int, str]:
-        """Return the number of the last line that was read or written, and its check."""
-        return len(self._known[1]), self._known[2]
+        self._known: tuple[bytes, list[Row]] = b"", []  # complete lines that were read, and rows
 
     def rows(self) -> list[Row]:
         """Return all complete rows, without a lock; none where there is no file."""
@@ -111,11 +107,14 @@ class AppendOnlyFile:
         complete = content.rfind(b"\n") + 1
         begin = content[: len(self._head)]
         if begin != self._head[: len(begin)]:
-            raise ValueError(f"{self.path} is another kind of file: its first line is not its own")
-        known, before, check = self._known
+            raise ValueError(
+                f"{self.path} is another kind of file: its first line is not its own; restore it "
+                "from a copy if it was"
+            )
+        known, before = self._known
         if content[: len(known)] != known:
-            known, before, check = b"", [], ""
-        rows = list(before)
+            known, before = b"", []
+        rows, check = list(before), before[-1]["check"] if before else ""
         lines = content[len(known) : complete].split(b"\n")[:-1]
         for number, line in enumerate(lines, len(before) + 1):
             try:
@@ -123,13 +122,13 @@ class AppendOnlyFile:
                 check = _check(check, body)
                 if rest != f'{check}"}}':
                     raise ValueError("the check is wrong")
-                rows.append(json.loads(f"{body}}}"))
+                rows.append(json.loads(line))
             except (ValueError, RecursionError) as error:
                 raise ValueError(
                     f"{self.path} must be as it was written: line {number} was edited or damaged, "
                     f"or a line before it is missing ({error}); restore the file from a copy"
                 ) from None
-        self._known = content[:complete], list(rows), check
+        self._known = content[:complete], list(rows)
         return rows, complete
 
 
@@ -148,7 +147,7 @@ class Writer:
             body = json.dumps(row, ensure_ascii=False, allow_nan=False)[:-1]
             check = _check(check, body)
             lines.append(f'{body}{_CHECK}{check}"}}\n')
-            written.append(json.loads(f"{body}}}"))  # as it will be read
+            written.append(json.loads(lines[-1]))  # as it will be read
         data = "".join(lines).encode()
         try:
             if os.write(self._descriptor, data) < len(data):

@@ -43,6 +43,8 @@ class Entry:
         fixed beforehand and takes all.
     by_pair : bool
         Whether it was charged as a pair (epsilon, delta).
+    line : tuple of int and str
+        Number and check of its line in the file (`Accountant.last_line`).
     """
 
     number: int
@@ -53,6 +55,7 @@ class Entry:
     seeded: bool
     costs: Costs | None
     by_pair: bool
+    line: tuple[int, str]
 
     @property
     def ended(self) -> bool:
@@ -87,10 +90,8 @@ def entries_of(
                 found[number - 1] = replace(entry, guarantee=guarantee, costs=costs)
                 continue
             time, seeded = datetime.fromisoformat(row["time"]), bool(row["seeded"])
-            by_pair = is_pair(guarantee)
-            found.append(
-                Entry(number, time, row["what"], row["data"], guarantee, seeded, costs, by_pair)
-            )
+            how = seeded, costs, is_pair(guarantee), (line, row["check"])
+            found.append(Entry(number, time, row["what"], row["data"], guarantee, *how))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{path} must hold charges and their certificates, line {line} does not: {error}"
@@ -121,12 +122,12 @@ def _read_costs(row: dict[str, list[float]] | None) -> Costs | None:
 class KeptCharge:
     """The charge of a run that goes on after a restart of its process.
 
-    `number` is that of the charge that an earlier process has made, None before it; `keep` is
-    called with the number of one that is made.
+    `line` is that of the charge that an earlier process has made (`Entry.line`), None before it;
+    `keep` is called with the line of one that is made.
     """
 
-    number: int | None
-    keep: Callable[[int], None]
+    line: tuple[int, str] | None
+    keep: Callable[[tuple[int, str]], None]
 
 
 class Charge:
@@ -152,33 +153,34 @@ class Charge:
 
     def make(self) -> None:
         """Charge this run, and those with it, unless that is done; raise if there is no room."""
-        if self._kept is not None and self._number is None and self._kept.number is not None:
-            self._resume(self._kept.number)
+        if self._kept is not None and self._number is None and self._kept.line is not None:
+            self._resume(self._kept.line)
         if self._number is None and not self._is_resumed:
             asked = [(one._what, one._bound, one._seeded) for one in self.together]
             numbers = self.accountant.charge_together(asked)
             for one, number in zip(self.together, numbers, strict=True):
                 one._number, one._process = number, os.getpid()
             if self._kept is not None:
-                self._kept.keep(numbers[0])
+                made = (e.line for e in self.accountant.entries if e.number == numbers[0])
+                self._kept.keep(next(made))
 
-    def _resume(self, number: int) -> None:
+    def _resume(self, line: tuple[int, str]) -> None:
         """Take over the charge that an earlier process of this run has made.
 
         One that was withdrawn, before anything was released, is made anew.
         """
-        entries = self.accountant.entries
-        entry = next((entry for entry in entries if entry.number == number), None)
+        entry = next((one for one in self.accountant.entries if one.line == line), None)
         is_same = entry is not None and entry.what == self._what
         if entry is None or not is_same or not (entry.ended or entry.guarantee == self._bound):
             raise ValueError(
-                f"{self.accountant.path} must hold charge {number}, of this run before its "
-                "restart, got none or another: it has been replaced, by an older copy perhaps"
+                f"{self.accountant.path} must have the charge of this run before its restart as "
+                f"line {line[0]}, with the check {line[1]}, got another or none: it has been "
+                "replaced, by an older copy perhaps; put the newest one back"
             )
         if isinstance(entry.guarantee, Certificate):
             self._is_resumed = bool(entry.guarantee.releases)
         else:
-            self._is_resumed, self._number, self._process = True, number, os.getpid()
+            self._is_resumed, self._number, self._process = True, entry.number, os.getpid()
 
     def settle(self, certificate: Certificate) -> None:
         """Put the certificate in the place of the bound; where that fails, the bound stands."""
