@@ -1,5 +1,6 @@
 """Every block of Python in the documentation runs, page by page, and links lead somewhere."""
 
+import importlib
 import os
 import re
 import shlex
@@ -101,3 +102,36 @@ def test_every_command_of_dpkern_runs(source_tree, tmp_path, monkeypatch, capsys
                 subprocess.run(command, shell=True, check=True)
     capsys.readouterr()
     assert found > 8
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("name", ["utility", "performance"])
+def test_pages_of_measurements_are_what_their_numbers_say(name, source_tree, monkeypatch):
+    monkeypatch.syspath_prepend(source_tree)
+    writer = importlib.import_module(f"bench.{name}_page")
+    assert writer.text(writer.PAGE) == writer.PAGE.read_text()
+
+
+@pytest.mark.docs
+def test_numbers_of_the_performance_page_are_those_of_the_report(source_tree, monkeypatch):
+    monkeypatch.syspath_prepend(source_tree)
+    writer = importlib.import_module("bench.performance_page")
+    row = {
+        "kernel": "glm_gradient",
+        "size": "3 x 2",
+        "seconds": {"dpkern": 0.002, "numpy": 0.006},
+        "quartiles": {"dpkern": (0.0019, 0.0021), "numpy": (0.005, 0.007)},
+        "rate": 123456.0,
+        "unit": "B",
+        "shares": {"read": 0.912},
+        "ratios": {"numpy": 3.0},
+    }
+    fit = {"solver": "wd_dp", "data": "csr", "X": 2**20, "y": 2**20}
+    fit |= {"peak": 2**22, "anonymous": 2**21, "allowed": 2**23}
+    about = {"date": "d", "machine": "m", "isa": "v3", "n_threads": 2, "rates": {}}
+    memory = {"fits": [fit], "import_seconds": 0.2}
+    found = writer.numbers({"about": about, "rows": [row], "memory": memory})
+    (case,), (kept,) = found["rows"], found["fits"]
+    assert (case["seconds"], case["spread"], case["rate"]) == (0.002, 0.1, 123500.0)
+    assert (case["shares"], case["ratios"]) == ({"read": 0.91}, {"numpy": 3.0})
+    assert (kept["input"], kept["peak"], kept["anonymous"]) == (2.0, 4.0, 2.0)
