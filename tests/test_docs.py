@@ -1,6 +1,7 @@
 """Every block of Python in the documentation runs, page by page, and links lead somewhere."""
 
 import importlib
+import json
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ import pytest
 
 from dpkern import datasets
 from dpkern.cli import main
+from dpkern.solvers import SOLVERS
 
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -110,6 +112,15 @@ def test_pages_of_measurements_are_what_their_numbers_say(name, source_tree, mon
     monkeypatch.syspath_prepend(source_tree)
     writer = importlib.import_module(f"bench.{name}_page")
     assert writer.text(writer.PAGE) == writer.PAGE.read_text()
+
+
+@pytest.mark.docs
+def test_the_table_of_audits_is_what_its_numbers_say(source_tree, monkeypatch):
+    monkeypatch.syspath_prepend(source_tree)
+    audits = importlib.import_module("bench.audits")
+    rows = json.loads(audits.NUMBERS.read_text())
+    assert audits.page_table(rows) in (source_tree / "docs" / "audits.md").read_text()
+    assert {row["solver"] for row in rows} == set(SOLVERS)
 
 
 @pytest.mark.docs
