@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.utility_text import table
+from bench.utility_text import table, wrapped
 from dpkern import Budget, SiloData, solve_many
 from dpkern.privacy.gdp import gdp_mu
 
@@ -214,14 +214,14 @@ def page(rows: list[dict[str, Any]]) -> str:
         parts.append(f"lowest in {share:.0f} % of {len(rows)} cells by {part} records")
         if part == "test":
             behind = lost
-    listed = [
-        f"- {row['set']}, epsilon {row['epsilon']:g}: "
-        + ", ".join(f"{method} {row['test'][method]:.4g}" for method in (*METHODS, "zero"))
-        for row in behind
-    ]
-    said = "The median error of dpkern is " + ", ".join(parts) + "."
-    title = "\nCells in which a rival has the lower:\n"
-    return "\n".join([table(head, body), said, title, *listed, ""])
+    names: dict[str, list[str]] = {}
+    for row in behind:
+        names.setdefault(row["set"], []).append(f"{row['epsilon']:g}")
+    listed = "; ".join(f"{name} at epsilon {', '.join(at)}" for name, at in names.items())
+    said = f"The median error of dpkern is {', '.join(parts)}."
+    if listed:
+        said += f" By test records a rival has the lower one on {listed}."
+    return "\n".join([table(head, body), wrapped(said)])
 
 
 def list_of_numbers(text: str) -> list[float]:

@@ -173,6 +173,7 @@ def _expectations(cells: dict[str, Cells], facts: dict[str, Row], names: list[st
         f"{len({epsilon for _, epsilon in found})} budgets, and {found[worst]:.1f} at worst "
         f"(`{worst[0]}` at epsilon {worst[1]:g})."
     )
+    first, text = text, ""
     for fitting, which in (("looked at", "were only looked at"), ("no", "were not seen")):
         others = {k: v for k, v in found.items() if SETS[k[0]].fitting == fitting}
         if others:
@@ -193,7 +194,7 @@ def _expectations(cells: dict[str, Cells], facts: dict[str, Row], names: list[st
         )
     else:
         text += " It is nowhere below the accuracy of predicting the majority class."
-    paragraphs = [wrapped(text)]
+    paragraphs = [wrapped(first), wrapped(text)]
     paragraphs += [_rivals(cells, rival) for rival in _LABELS]
     return "\n".join(filter(None, paragraphs))
 

@@ -5,8 +5,11 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +19,9 @@ from dpkern.cli import main
 from dpkern.solvers import SOLVERS
 
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CELL = re.compile(
+    r"^```\{code-cell\}\n(:tags: \[remove-cell\]\n)?(.*?)^```$", re.DOTALL | re.MULTILINE
+)
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
@@ -46,6 +52,38 @@ def test_every_block_of_python_runs(source_tree, tmp_path, monkeypatch, capsys):
                     pytest.fail(f"{path.name}: {error!r} in\n{block}")
     capsys.readouterr()
     assert found > 5
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("page", [
+    *("tutorials/adult", "tutorials/hospitals", "tutorials/lasso", "tutorials/study"),
+    *("tutorials/torch", "papers/huang"),
+])  # fmt: skip
+def test_visible_cells_of_a_tutorial_run_as_pasted(page, source_tree, tmp_path, monkeypatch):
+    """In one fresh interpreter, in a folder with what the page tells its reader to put there."""
+    pytest.importorskip("matplotlib")
+    if page.endswith("torch"):
+        pytest.importorskip("torch")
+    if page.endswith("adult"):
+        if "DPKERN_DATA" not in os.environ:
+            pytest.skip("the environment variable DPKERN_DATA is not set")
+        for name in ("adult.data.xz", "adult.test.xz"):
+            (tmp_path / name).symlink_to(Path(os.environ["DPKERN_DATA"], "adult", name))
+        shutil.copy(source_tree / "examples" / "adult" / "schema.json", tmp_path)
+    cells = CELL.findall((source_tree / "docs" / f"{page}.md").read_text())
+    (tmp_path / "pasted.py").write_text("\n".join(code for hidden, code in cells if not hidden))
+    command = [sys.executable, "-W", "ignore", "pasted.py"]
+    monkeypatch.delenv("DPKERN_DATA", raising=False)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_every_executed_page_is_tried_as_pasted(source_tree):
+    (mark,) = (m for m in test_visible_cells_of_a_tutorial_run_as_pasted.pytestmark if m.args)
+    found = [page for page in pages(source_tree) if "```{code-cell}" in page.read_text()]
+    docs = source_tree / "docs"
+    assert {str(page.relative_to(docs).with_suffix("")) for page in found} == set(mark.args[1])
 
 
 def test_links_between_pages_lead_to_files(source_tree):
