@@ -191,8 +191,21 @@ def cell(name: str, epsilon: float, draws: int) -> dict[str, Any]:
     return row
 
 
+_HOW = """\
+`python -m bench.boards`, from the source tree and with the public sets in the folder `DPKERN_DATA`:
+the default of `DPRidge` beside AdaSSP (Wang 2018, with less noise than the paper's for the same
+guarantee) and Iterative Hessian Mixing (Lev et al. 2026), on the sets and after the preparation of
+the latter's authors. A record is added or removed, n is public, delta = 1/n^2; medians of {draws}
+draws. Every cell has the mean squared error on test records of dpkern / AdaSSP / Hessian mixing;
+"zero" predicts 0.
+
+A rival is ahead where targets hardly depend on the features, so that predicting 0 is best, or with
+fewer than 200 records.
+"""
+
+
 def page(rows: list[dict[str, Any]]) -> str:
-    """Return a table of median errors on test records, and where a rival's is lower."""
+    """Return the page: median errors on test records, and where a rival's is lower."""
     epsilons = sorted({row["epsilon"] for row in rows})
     head = ["set", "n", "d", *(f"epsilon {e:g}" for e in epsilons), "no privacy", "zero"]
     body, behind = [], []
@@ -221,7 +234,9 @@ def page(rows: list[dict[str, Any]]) -> str:
     said = f"The median error of dpkern is {', '.join(parts)}."
     if listed:
         said += f" By test records a rival has the lower one on {listed}."
-    return "\n".join([table(head, body), wrapped(said)])
+    how = _HOW.format(draws=rows[0]["draws"])
+    title = "# Least squares beside other private solvers\n"
+    return "\n".join([title, *map(wrapped, how.split("\n\n")), table(head, body), wrapped(said)])
 
 
 def list_of_numbers(text: str) -> list[float]:
