@@ -59,8 +59,10 @@ this machine reads the same array, multiplies matrices (dgemm), copies, or draws
 of whole runs, of reading X from memory at every step. It passes 100 % where rows stay in cache
 between steps, and where half of a symmetric matrix is not computed. The last column is the time of
 another implementation, which computes the same, divided by dpkern's: above 1, dpkern is faster.
-*numba* is one fused parallel pass with `fastmath`, *twin* the NumPy reference of the tests, *1
-thread* dpkern itself.
+*numba* is one fused parallel pass with `fastmath`, *twin* the NumPy reference of the tests, *loop*
+a loop over records in Python, *per record* and *ghost* two ways to clip a network's gradients in
+NumPy. The others are dpkern itself: on one thread, on dense rows, without noise (*silent*), with
+the built-in loss, run after run (*in turn*, *one by one*), on full batches.
 """
 _COMMANDS = """\
 `python -m bench.report` measures this in some ten minutes (`--quick`: small sizes, a minute;
