@@ -64,17 +64,17 @@ def offers() -> Iterator[tuple[str, str, str, str, dict[str, Any]]]:
             for neighbours in solver.declaration.neighbours:
                 if (name, trust, neighbours) not in refused:
                     yield name, trust, neighbours, "", {}
-        for solver_name, trust, what, how in MORE:
+        for solver_name, trust, variant, how in MORE:
             if solver_name == name:
                 neighbours = "add_remove" if how is POISSON else "replace_one"
-                yield name, trust, neighbours, what, how
+                yield name, trust, neighbours, variant, how
 
 
-def audited(name: str, trust: str, neighbours: str, what: str, runs: int, how: Any) -> Any:
+def audit(name: str, trust: str, neighbours: str, variant: str, runs: int, how: Any) -> Any:
     """Audit one of the offers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = dpk.audit(
+        result = dpk.audit(
             name,
             budget=BUDGET,
             trust=trust,
@@ -84,25 +84,25 @@ def audited(name: str, trust: str, neighbours: str, what: str, runs: int, how: A
             rng=20,
             **how,
         )
-    row = {"solver": name, "what": what, "trust": trust, "neighbours": neighbours}
-    row |= {"certified": round(found.mu_certified, 3), "audited": round(found.mu_lower, 3)}
-    return row | {"tightness": round(found.tightness, 3), "exceeded": bool(found.violated)}
+    row = {"solver": name, "variant": variant, "trust": trust, "neighbours": neighbours}
+    row |= {"certified": round(result.mu_certified, 3), "audited": round(result.mu_lower, 3)}
+    return row | {"tightness": round(result.tightness, 3), "exceeded": bool(result.violated)}
 
 
 def page_table(rows: list[dict[str, Any]]) -> str:
     """A line for every solver and variant, of the tightness under each trust model."""
     body = []
-    for solver, what in dict.fromkeys((row["solver"], row["what"]) for row in rows):
+    for solver, variant in dict.fromkeys((row["solver"], row["variant"]) for row in rows):
         cells = []
         for trust in TRUSTS:
             here = {
                 row["neighbours"]: f"{row['tightness']:.3f}" + " **exceeded**" * row["exceeded"]
                 for row in rows
-                if (row["solver"], row["what"], row["trust"]) == (solver, what, trust)
+                if (row["solver"], row["variant"], row["trust"]) == (solver, variant, trust)
             }
             both = [here.get(neighbours, "-") for neighbours in ("replace_one", "add_remove")]
             cells.append(" / ".join(both) if here else "")
-        body.append([f"`{solver}`" + (f", {what}" if what else ""), *cells])
+        body.append([f"`{solver}`" + (f", {variant}" if variant else ""), *cells])
     return table(["solver", *TRUSTS], body)
 
 
@@ -114,9 +114,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=NUMBERS)
     arguments = parser.parse_args()
     rows = []
-    for name, trust, neighbours, what, how in offers():
+    for name, trust, neighbours, variant, how in offers():
         if not arguments.only or name in arguments.only:
-            rows.append(audited(name, trust, neighbours, what, arguments.runs, how))
+            rows.append(audit(name, trust, neighbours, variant, arguments.runs, how))
             print(json.dumps(rows[-1]), flush=True)
     write(arguments.json, rows)
     print(page_table(rows))

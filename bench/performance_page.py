@@ -80,12 +80,12 @@ def numbers(results: dict[str, Any]) -> dict[str, Any]:
     for row in results["rows"]:
         low, high = row["quartiles"]["dpkern"]
         seconds = row["seconds"]["dpkern"]
-        found = {"kernel": row["kernel"], "size": row["size"], "seconds": _short(seconds)}
-        found |= {"spread": round((high - low) / seconds, 2), "rate": _short(row["rate"])}
-        found["unit"] = row["unit"]
+        case = {"kernel": row["kernel"], "size": row["size"], "seconds": _short(seconds)}
+        case |= {"spread": round((high - low) / seconds, 2), "rate": _short(row["rate"])}
+        case["unit"] = row["unit"]
         for name in ("shares", "ratios"):
-            found[name] = {key: round(value, 2) for key, value in row[name].items()}
-        rows.append(found)
+            case[name] = {key: round(value, 2) for key, value in row[name].items()}
+        rows.append(case)
     memory = results["memory"] or {"fits": [], "import_seconds": 0.0}
     fits = [
         {"solver": fit["solver"], "data": fit["data"], "input": _mib(fit["X"] + fit["y"])}
@@ -109,15 +109,15 @@ def numbers_file(page: Path) -> Path:
     return page.parent / "figures" / f"{page.stem}.json"
 
 
-def write_numbers(page: Path, found: dict[str, Any]) -> None:
+def write_numbers(page: Path, values: dict[str, Any]) -> None:
     """Write the file of numbers, a case a line."""
     path = numbers_file(page)
     path.parent.mkdir(exist_ok=True)
     lists = [
-        f'"{name}": [\n' + ",\n".join(json.dumps(row) for row in found[name]) + "\n]"
+        f'"{name}": [\n' + ",\n".join(json.dumps(row) for row in values[name]) + "\n]"
         for name in ("rows", "fits")
     ]
-    rest = [f'"{name}": {json.dumps(found[name])}' for name in ("about", "import_seconds")]
+    rest = [f'"{name}": {json.dumps(values[name])}' for name in ("about", "import_seconds")]
     path.write_text("{\n" + ",\n".join([*rest, *lists]) + "\n}\n")
 
 
@@ -133,8 +133,8 @@ def rate_of(row: Row) -> str:
 
 def text(page: Path) -> str:
     """The page that its file of numbers says."""
-    found = json.loads(numbers_file(page).read_text())
-    rows = found["rows"]
+    measured = json.loads(numbers_file(page).read_text())
+    rows = measured["rows"]
     first = _with(rows, "glm_gradient", "numpy")
     values = {
         name: _with(rows, kernel, ratio)["ratios"][ratio]
@@ -149,10 +149,10 @@ def text(page: Path) -> str:
     fit = "; ".join(
         f"`{row['solver']}` on a memory map of {row['input']:.0f} MiB keeps "
         f"{row['anonymous']:.0f} MiB of its own"
-        for row in found["fits"]
+        for row in measured["fits"]
         if row["data"] == "memory map"
     )
-    use = _USE.format(**values, fit=fit, import_seconds=found["import_seconds"])
+    use = _USE.format(**values, fit=fit, import_seconds=measured["import_seconds"])
     share = 100.0 * first["shares"]["read"]
     parts = [
         "# Performance\n",
@@ -161,7 +161,7 @@ def text(page: Path) -> str:
         "## What to do with it\n",
         "".join(wrapped(item.removeprefix("- "), "- ") for item in use.split("\n- ")),
         "## What was measured\n",
-        wrapped(_HOW.format(**found["about"])),
+        wrapped(_HOW.format(**measured["about"])),
         "Of every kernel the case that takes longest, beside another implementation:\n",
         _main_table(rows),
         wrapped(_BOUNDS),
@@ -172,8 +172,8 @@ def text(page: Path) -> str:
 
 def _with(rows: list[Row], kernel: str, ratio: str) -> Row:
     """The case of a kernel that takes longest, of those with this ratio."""
-    found = [row for row in rows if row["kernel"] == kernel and ratio in row["ratios"]]
-    return max(found, key=lambda row: row["seconds"])
+    cases = [row for row in rows if row["kernel"] == kernel and ratio in row["ratios"]]
+    return max(cases, key=lambda row: row["seconds"])
 
 
 def _longest(rows: list[Row]) -> list[Row]:

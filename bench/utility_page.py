@@ -75,12 +75,12 @@ replaced, and is to be compared with the dotted curve.
 
 def numbers(rows: dict[str, list[Row]], delta: float) -> dict[str, Any]:
     """What the page is made of: of every cell the one of most draws, in four digits."""
-    found: dict[str, Any] = {"delta": delta}
+    values: dict[str, Any] = {"delta": delta}
     for kind, fields in _FIELDS.items():
         cells = rows[kind] if kind == "set" else latest(rows[kind]).values()
         key = ("set",) if kind == "set" else ("set", "solver", "epsilon")
-        found[kind] = [{name: _short(row[name]) for name in (*key, *fields)} for row in cells]
-    return found
+        values[kind] = [{name: _short(row[name]) for name in (*key, *fields)} for row in cells]
+    return values
 
 
 def _short(value: Any) -> Any:
@@ -94,13 +94,13 @@ def numbers_file(page: Path) -> Path:
     return page.parent / "figures" / f"{page.stem}.json"
 
 
-def write_numbers(page: Path, found: dict[str, Any]) -> None:
+def write_numbers(page: Path, values: dict[str, Any]) -> None:
     """Write the file of numbers, a cell a line."""
     path = numbers_file(page)
     path.parent.mkdir(exist_ok=True)
-    parts = [f'"delta": {found["delta"]}']
+    parts = [f'"delta": {values["delta"]}']
     for kind in KINDS:
-        lines = ",\n".join(json.dumps(row) for row in found[kind])
+        lines = ",\n".join(json.dumps(row) for row in values[kind])
         parts.append(f'"{kind}": [\n{lines}\n]' if lines else f'"{kind}": []')
     path.write_text("{\n" + ",\n".join(parts) + "\n}\n")
 
@@ -140,13 +140,13 @@ def write(page: Path) -> None:
 
 def _read(page: Path) -> tuple[dict[str, Row], dict[str, Cells], list[str], float]:
     """Facts by set, cells by kind, and the names of the sets that were measured."""
-    found = json.loads(numbers_file(page).read_text())
-    for row in found["perceptron"]:
+    values = json.loads(numbers_file(page).read_text())
+    for row in values["perceptron"]:
         row["epsilon"] = math.inf if row["epsilon"] is None else row["epsilon"]
-    facts = {row["set"]: row for row in found["set"]}
-    cells = {kind: latest(found[kind]) for kind in KINDS[1:]}
+    facts = {row["set"]: row for row in values["set"]}
+    cells = {kind: latest(values[kind]) for kind in KINDS[1:]}
     names = [it for it in SETS if it in facts and any(key[0] == it for key in cells["auto"])]
-    return facts, cells, names, found["delta"]
+    return facts, cells, names, values["delta"]
 
 
 def _regrets(

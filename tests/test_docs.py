@@ -83,9 +83,9 @@ def test_visible_cells_of_a_tutorial_run_as_pasted(page, source_tree, tmp_path, 
 
 def test_every_executed_page_is_tried_as_pasted(source_tree):
     (mark,) = (m for m in test_visible_cells_of_a_tutorial_run_as_pasted.pytestmark if m.args)
-    found = [page for page in pages(source_tree) if "```{code-cell}" in page.read_text()]
+    executed = [page for page in pages(source_tree) if "```{code-cell}" in page.read_text()]
     docs = source_tree / "docs"
-    assert {str(page.relative_to(docs).with_suffix("")) for page in found} == set(mark.args[1])
+    assert {str(page.relative_to(docs).with_suffix("")) for page in executed} == set(mark.args[1])
 
 
 def test_links_between_pages_lead_to_files(source_tree):
@@ -215,8 +215,8 @@ def test_numbers_of_the_performance_page_are_those_of_the_report(source_tree, mo
     fit |= {"peak": 2**22, "anonymous": 2**21, "allowed": 2**23}
     about = {"date": "d", "machine": "m", "isa": "v3", "n_threads": 2, "rates": {}}
     memory = {"fits": [fit], "import_seconds": 0.2}
-    found = writer.numbers({"about": about, "rows": [row], "memory": memory})
-    (case,), (kept,) = found["rows"], found["fits"]
+    numbers = writer.numbers({"about": about, "rows": [row], "memory": memory})
+    (case,), (kept,) = numbers["rows"], numbers["fits"]
     assert (case["seconds"], case["spread"], case["rate"]) == (0.002, 0.1, 123500.0)
     assert (case["shares"], case["ratios"]) == ({"read": 0.91}, {"numpy": 3.0})
     assert (kept["input"], kept["peak"], kept["anonymous"]) == (2.0, 4.0, 2.0)
