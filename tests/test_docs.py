@@ -89,7 +89,8 @@ def test_every_executed_page_is_tried_as_pasted(source_tree):
 
 
 def test_links_between_pages_lead_to_files(source_tree):
-    for path in [*pages(source_tree), source_tree / "README.md"]:
+    others = [source_tree / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+    for path in [*pages(source_tree), *others]:
         for target in LINK.findall(path.read_text()):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
 
