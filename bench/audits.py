@@ -1,18 +1,24 @@
 """The table of docs/audits.md: every solver, trust and neighbour relation, audited.
 
-python -m bench.audits [--runs N] [--only SOLVER ...]
+    python -m bench.audits [--runs N] [--only SOLVER ...] [--json FILE]
+
+It is made of a file of numbers, docs/figures/audits.json unless --json names another.
 """
 
 import argparse
-import time
+import json
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dpkern as dpk
+from bench.utility_text import table
 from dpkern.solvers import SOLVERS
 
+NUMBERS = Path(__file__).parents[1] / "docs" / "figures" / "audits.json"
 BUDGET = dpk.Budget(epsilon=8.0, delta=1e-5)
+TRUSTS = ("central", "silo", "shuffle", "local")
 
 # `audit` has 20 records and samples of 5 by default.
 SUBSETS: dict[str, Any] = {"how": {"sampling": "without_replacement"}}
@@ -58,43 +64,67 @@ def offers() -> Iterator[tuple[str, str, str, str, dict[str, Any]]]:
             for neighbours in solver.declaration.neighbours:
                 if (name, trust, neighbours) not in refused:
                     yield name, trust, neighbours, "", {}
-        for solver_name, trust, what, how in MORE:
+        for solver_name, trust, variant, how in MORE:
             if solver_name == name:
                 neighbours = "add_remove" if how is POISSON else "replace_one"
-                yield name, trust, neighbours, what, how
+                yield name, trust, neighbours, variant, how
+
+
+def audit(name: str, trust: str, neighbours: str, variant: str, runs: int, how: Any) -> Any:
+    """Audit one of the offers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = dpk.audit(
+            name,
+            budget=BUDGET,
+            trust=trust,
+            neighbours=neighbours,
+            silos=2 if trust == "silo" else 1,
+            runs=runs,
+            rng=20,
+            **how,
+        )
+    row = {"solver": name, "variant": variant, "trust": trust, "neighbours": neighbours}
+    row |= {"certified": round(result.mu_certified, 3), "audited": round(result.mu_lower, 3)}
+    return row | {"tightness": round(result.tightness, 3), "exceeded": bool(result.violated)}
+
+
+def page_table(rows: list[dict[str, Any]]) -> str:
+    """A line for every solver and variant, of the tightness under each trust model."""
+    body = []
+    for solver, variant in dict.fromkeys((row["solver"], row["variant"]) for row in rows):
+        cells = []
+        for trust in TRUSTS:
+            here = {
+                row["neighbours"]: f"{row['tightness']:.3f}" + " **exceeded**" * row["exceeded"]
+                for row in rows
+                if (row["solver"], row["variant"], row["trust"]) == (solver, variant, trust)
+            }
+            both = [here.get(neighbours, "-") for neighbours in ("replace_one", "add_remove")]
+            cells.append(" / ".join(both) if here else "")
+        body.append([f"`{solver}`" + (f", {variant}" if variant else ""), *cells])
+    return table(["solver", *TRUSTS], body)
 
 
 def main() -> None:
-    """Print the table as Markdown."""
+    """Audit, write the numbers, and print the table as Markdown."""
     parser = argparse.ArgumentParser(description="Audits of every solver, as Markdown.")
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--json", type=Path, default=NUMBERS)
     arguments = parser.parse_args()
-    print("| solver | trust | neighbours | | certified mu | audited | tightness | seconds |")
-    print("|---|---|---|---|---|---|---|---|")
-    for name, trust, neighbours, what, how in offers():
-        if arguments.only and name not in arguments.only:
-            continue
-        begin = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = dpk.audit(
-                name,
-                budget=BUDGET,
-                trust=trust,
-                neighbours=neighbours,
-                silos=2 if trust == "silo" else 1,
-                runs=arguments.runs,
-                rng=20,
-                **how,
-            )
-        seconds = time.perf_counter() - begin
-        exceeded = " **exceeded**" if found.violated else ""
-        print(
-            f"| {name} | {trust} | {neighbours} | {what} | {found.mu_certified:.3f} "
-            f"| {found.mu_lower:.3f}{exceeded} | {found.tightness:.3f} | {seconds:.0f} |",
-            flush=True,
-        )
+    rows = []
+    for name, trust, neighbours, variant, how in offers():
+        if not arguments.only or name in arguments.only:
+            rows.append(audit(name, trust, neighbours, variant, arguments.runs, how))
+            print(json.dumps(rows[-1]), flush=True)
+    write(arguments.json, rows)
+    print(page_table(rows))
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the file of numbers, an audit a line."""
+    path.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from bench.utility_text import table
+from bench.utility_text import table, wrapped
 from dpkern import Budget, SiloData, solve_many
 from dpkern.models.losses import get_loss
 from dpkern.solvers import SOLVERS, Objective
@@ -301,11 +301,9 @@ def _split(kind: type) -> Callable[[str], list[Any]]:
 
 
 _HOW = """\
-# Whether defaults get better with more
-
 `python -m bench.defaults --small`, from the source tree: every solver with default settings on
 synthetic records in {columns} columns with declared ranges ({designs}), {draws} draws of every
-cell. The tables have means over the designs and over l2 = {l2}: accuracy where the classes are
+cell. The table has means over the designs and over l2 = {l2}: accuracy where the classes are
 balanced, the area under the ROC curve where one record of twenty is positive, and R2 for targets
 around 0 and around half of their bound, three standard deviations away from 0.
 
@@ -323,34 +321,41 @@ def page(rows: _Rows, broken: list[str]) -> str:
 
     draws = min(len(scores) for row in rows.values() for scores in row["scores"].values())
     shown = {name: values(field) for name, field in _SHOWN.items()}
-    parts = [_HOW.format(**shown, draws=draws, least=LEAST)]
-    for task in _values(rows, "task"):
-        of_task = {cell: row for cell, row in rows.items() if cell.task == task}
-        columns = sorted({(cell.n, cell.epsilon) for cell in of_task})
-        body = []
-        for solver in _values(of_task, "solver"):
-            line = [f"`{solver}`"]
-            for column in columns:
-                means = [
-                    _moments(row["scores"][_SCORE[task]])[0]
-                    for cell, row in of_task.items()
-                    if cell.solver == solver and (cell.n, cell.epsilon) == column
-                ]
-                line.append(f"{np.mean(means):.3f}" if means else "-")
-            body.append(line)
-        head = ["solver", *(f"{n:g}, epsilon {epsilon:g}" for n, epsilon in columns)]
-        parts.append(f"## {_TITLES[task]}\n\n{table(head, body)}")
+    how = _HOW.format(**shown, draws=draws, least=LEAST)
+    parts = ["# Whether defaults get better with more\n", *map(wrapped, how.split("\n\n"))]
+    sizes, epsilons, tasks = (_values(rows, name) for name in ("n", "epsilon", "task"))
+    body = []
+    for solver in _values(rows, "solver"):
+        line = [f"`{solver}`"]
+        for task, epsilon in itertools.product(tasks, epsilons):
+            means = [_mean(rows, task=task, solver=solver, epsilon=epsilon, n=n) for n in sizes]
+            line.append(" / ".join(means))
+        body.append(line)
+    head = [f"{_TITLES[task]}, {epsilon:g}" for task, epsilon in itertools.product(tasks, epsilons)]
+    listed = ", ".join(f"{n:g}" for n in sizes)
+    parts.append(f"By task and epsilon, with {listed} records:\n")
+    parts.append(table(["solver", *head], body))
     said = "\n".join(f"- {text}" for text in broken) or "None."
     return "\n".join([*parts, f"## Against a requirement\n\nOf {len(rows)} cells:\n\n{said}\n"])
 
 
 _SHOWN = {"columns": "d", "designs": "design", "l2": "l2"}
 _TITLES = {
-    "balanced": "Two classes of the same size: accuracy",
-    "rare": "One positive of twenty: area under the ROC curve",
-    "regression": "Targets around 0: R2",
-    "offset": "Targets around half of their bound: R2",
+    "balanced": "accuracy",
+    "rare": "area",
+    "regression": "R2 around 0",
+    "offset": "R2 off 0",
 }
+
+
+def _mean(rows: _Rows, **key: Any) -> str:
+    """Return the mean score of the cells with these values."""
+    means = [
+        _moments(row["scores"][_SCORE[cell.task]])[0]
+        for cell, row in rows.items()
+        if all(getattr(cell, name) == value for name, value in key.items())
+    ]
+    return f"{np.mean(means):.3f}" if means else "-"
 
 
 def _values(rows: _Rows, name: str) -> list[Any]:

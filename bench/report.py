@@ -1,6 +1,7 @@
 """One table of every kernel: time, spread, rate, share of its limit, ratios to its rivals.
 
     python -m bench.report [--quick] [--only NAME] [--native] [--threads N] [--json PATH]
+        [--page FILE.md]
 
 A new kernel is one entry in SUITES. The time is the median of single calls and the spread their
 interquartile range in percent of it. Ratios are medians over turns, or of so few calls that there
@@ -13,7 +14,8 @@ time, which other work on the machine delays less.
 
 Between the cases the report measures how fast the machine reads memory and multiplies matrices. A
 case is measured again, up to three times, if one of these rates was more than 10 % below the run's
-best before or after it; what stays so is marked. docs/performance.md says how to read the table.
+best before or after it; what stays so is marked. With --page the page docs/performance.md and its
+numbers are written.
 """
 
 import argparse
@@ -51,9 +53,11 @@ from bench import (
     bench_wd_dp,
     machine,
     memory,
+    performance_page,
 )
 from bench.cases import READERS, Case, Times, measure, numba
 from bench.native import seconds_in_c
+from bench.performance_page import rate_of
 from dpkern import _threads, kernels
 from dpkern.kernels import installation
 from dpkern.solvers.base.learning import NothingLearntWarning
@@ -136,16 +140,6 @@ def head(native: bool) -> str:
     return columns + "".join(f"{'x ' + rival:>9}" for rival in RIVALS) + "   others"
 
 
-def rate_of(row: dict[str, Any]) -> str:
-    """A rate, or the time of one where they are few."""
-    if row["unit"] == "B" or row["rate"] >= 1e7:
-        unit = {"B": "GB/s", "F": "GF/s"}.get(row["unit"], f"G{row['unit']}/s")
-        return f"{row['rate'] / 1e9:.2f} {unit}"
-    each = 1.0 / row["rate"]
-    prefix, scale = ("m", 1e3) if each > 0.01 else ("u", 1e6)
-    return f"{scale * each:.2f} {prefix}s/{row['unit']}"
-
-
 def line(row: dict[str, Any], watch: machine.Watch) -> str:
     ours = row["seconds"]["dpkern"]
     low, high = row["quartiles"]["dpkern"]
@@ -199,7 +193,10 @@ def main() -> None:
     stamp = datetime.now().astimezone()
     results = Path(__file__).parent / "results" / f"{stamp:%Y-%m-%dT%H%M%S}.json"
     parser.add_argument("--json", type=Path, default=results, help="default: bench/results/<date>")
+    parser.add_argument("--page", type=Path, metavar="FILE.md", help="write it and its numbers")
     options = parser.parse_args()
+    if options.page is not None and options.only:
+        parser.error("--page is of all cases: leave out --only")
 
     warnings.simplefilter("ignore", NothingLearntWarning)
     begin = time.perf_counter()
@@ -240,6 +237,9 @@ def main() -> None:
         f"included), {about['seconds']:.0f} s"
     )
     print(f"written to {options.json}")
+    if options.page is not None:
+        performance_page.write_numbers(options.page, performance_page.numbers(results))
+        performance_page.write(options.page)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@
 
 Every cell is one line of JSON in --out, and a cell that is there is not computed again: a run that
 was interrupted goes on; after a change of the rules, all files but tuned.jsonl, set.jsonl,
-rival.jsonl and perceptron.jsonl are deleted. Then the page and its picture are written from all
-lines. The sets come from the folder in the environment variable DPKERN_DATA.
+rival.jsonl and perceptron.jsonl are deleted. Then the numbers of the page are written from all
+lines (figures/utility.json beside it), and from these the page and its picture. The sets come from
+the folder in the environment variable DPKERN_DATA.
 
 With --seconds, single runs of `dpkern.solve` are timed instead, one after another: on a machine
 that does nothing else. With --fit, the constants of the prediction of `dpkern.plan` are fitted to
@@ -352,7 +353,7 @@ def main() -> None:
     add("--seconds", action="store_true", help="time single runs, and nothing else")
     add("--fit", action="store_true", help="fit the constants, and nothing else")
     add("--out", type=Path, default=_ROOT / "bench" / "results" / "utility", metavar="DIR")
-    add("--page", type=Path, default=_ROOT / "docs" / "utility.md", metavar="FILE.md")
+    add("--page", type=Path, default=utility_page.PAGE, metavar="FILE.md")
     options = parser.parse_args()
 
     for kind in (NothingLearntWarning, ScaleWarning):
@@ -368,7 +369,8 @@ def main() -> None:
         rival_cells(lines, options)
         other_cells(lines, options)
     rows = {kind: lines.rows(kind) for kind in utility_page.KINDS}
-    utility_page.write(options.page, rows, DELTA)
+    utility_page.write_numbers(options.page, utility_page.numbers(rows, DELTA))
+    utility_page.write(options.page)
     print(f"written to {options.page}")
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from bench.utility_sets import SETS
-from bench.utility_text import Cells, Row, percent, table, wrapped
+from bench.utility_text import Cells, Row, percent, table
 from dpkern import Budget
 from dpkern.planning import (
     _ERROR,
@@ -195,37 +195,26 @@ def shares(pairs: Pairs) -> tuple[list[str], list[list[str]]]:
     return head, body
 
 
-_PREDICTED = """\
-`dpkern.plan` predicts the *excess risk* of every solver's defaults: test error (0-1 loss) above
-that of the model without privacy, as {least:g} + A (d^{of_d:g} / (n mu))^p, at most 1/2, with two
-constants A and p for every solver. `python -m bench.utility --fit` fits them on the sets marked
-*yes* above; the power of d and the least error were chosen there as well, with one set left out
-at a time. A prediction counts as right within a factor of {factor:g} of what was measured. Where
-less was measured than can be told from zero, two standard errors or 0.2 points, it counts as right
-up to {factor:g} times that.
-"""
-_SECONDS = """\
-Seconds of a run of `dpkern.solve` at epsilon {epsilon:g}, the median of {runs} one after another,
-and what `dpkern.plan` expects on the same machine: medians over the sets, and the share of sets on
-which the expected time is within a factor of {factor:g} of the measured one. The plan's records are
-dense; sets that are stored sparse ({sparse}) are in the last column alone.
-"""
-
-
-def page_section(auto: Cells, seconds: Cells, facts: dict[str, Row], delta: float) -> list[str]:
-    """What the plan predicts, beside what was measured."""
-    pairs = predictions(measured(auto, facts, delta), _ERROR)
+def how_good(auto: Cells, seconds: Cells, facts: dict[str, Row], delta: float) -> str:
+    """A sentence on how often the plan's predictions are right."""
     of_d, least = FORM
-    parts = ["## What the plan predicts\n"]
-    parts.append(wrapped(_PREDICTED.format(of_d=of_d, least=least, factor=FACTOR)))
-    parts.append(table(*shares(pairs)))
+    every = shares(predictions(measured(auto, facts, delta), _ERROR))[1][-1]
+    said = (
+        "it predicts the excess risk of every solver's defaults, test error above that without "
+        f"privacy, as {least:g} + A (d^{of_d:g} / (n mu))^p, and is right within a factor of "
+        f"{FACTOR:g} in {_of_groups(every[1:])}."
+    )
     if seconds:
-        rows = list(seconds.values())
-        how = {"epsilon": rows[0]["epsilon"], "runs": rows[0]["draws"], "factor": SECONDS_FACTOR}
-        sparse = dict.fromkeys(f"`{row['set']}`" for row in rows if row["sparse"])
-        parts.append(wrapped(_SECONDS.format(sparse=", ".join(sparse) or "none here", **how)))
-        parts.append(table(*times_shares(seconds, facts, _TIME)))
-    return parts
+        within = times_shares(seconds, facts, _TIME)[1][-1][3:5]
+        said += f" Its seconds are right within a factor of {SECONDS_FACTOR:g} in "
+        said += f"{_of_groups(within)} (dense records, epsilon 1)."
+    return said
+
+
+def _of_groups(shown: list[str]) -> str:
+    """Shares of right predictions on the sets that were fitted on, and on others."""
+    names = ("cells of the sets marked *yes*", "of the others")
+    return " and ".join(f"{text} {name}" for text, name in zip(shown, names, strict=True) if text)
 
 
 def times_shares(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bench.utility_text import Cells, Row, percent, table, wrapped
+from bench.utility_text import Cells, Row, percent, wrapped
 from dpkern import MLP, Budget, SiloData, solve
 from examples.papers.public_sets import mnist_features
 
@@ -14,13 +14,10 @@ STEPS = {0.1: 1.0, 0.5: 4.0, 1.0: 4.0, 3.0: 8.0, np.inf: 2.0}  # by epsilon
 _SOLVER = "minibatch_sgd"
 
 _HOW = """\
-`{solver}` on the perceptron of `docs/papers/isrl_spider.md`, {features}-{hidden}-2, which tells odd
-from even digits by the leading principal components of MNIST's test file. That file is declared
-public; private are the records of the other one, of which a fifth, drawn at random, tests. What is
-"auto" with a row bound is given here, as the paper has it: `clip={clip:g}`, `rounds={rounds}`, and
-`step_size` {steps}, chosen by runs on the records of the public file alone, with budgets for
-which mu times their number is as large. Central trust, replacement of one record, delta 1e-6,
-{draws} draws of the noise and the start.
+`{solver}` on the perceptron of [SPIDER's paper](papers/isrl_spider.md), {features}-{hidden}-2,
+which tells odd from even digits of MNIST by principal components of public records, has the test
+accuracy {shown} with `clip={clip:g}`, `rounds={rounds}` and steps that were chosen on the public
+records alone (`bench/utility_perceptron.py`).
 """
 
 
@@ -54,19 +51,14 @@ def cells(delta: float) -> Iterator[Row]:
 
 
 def section(perceptron: Cells) -> list[str]:
+    """The accuracies by budget, in a sentence."""
     if not perceptron:
         return []
-    rows = [perceptron[key] for key in sorted(perceptron, key=lambda key: key[2])]
-    head = ["percent", *(f"epsilon {row['epsilon']:g}" for row in rows[:-1]), "no privacy"]
-    shown = [f"{percent(row['accuracy'])} ± {percent(row['error'])}" for row in rows]
-    steps = [f"{row['settings']['step_size']:g}" for row in rows]
-    text = _HOW.format(
-        solver=_SOLVER,
-        features=FEATURES,
-        hidden=HIDDEN,
-        clip=rows[0]["settings"]["clip"],
-        rounds=rows[0]["settings"]["rounds"],
-        steps=", ".join(steps[:-1]) + " and " + steps[-1],
-        draws=rows[0]["draws"],
-    )
-    return ["## A perceptron\n", wrapped(text), table(head, [["test accuracy", *shown]])]
+    shown = [
+        f"{percent(row['accuracy'])} at epsilon {row['epsilon']:g}"
+        if row["epsilon"] < np.inf
+        else f"{percent(row['accuracy'])} without privacy"
+        for row in sorted(perceptron.values(), key=lambda row: row["epsilon"])
+    ]
+    sizes = {"solver": _SOLVER, "features": FEATURES, "hidden": HIDDEN}
+    return [wrapped(_HOW.format(shown=", ".join(shown), clip=CLIP, rounds=ROUNDS, **sizes))]

@@ -16,8 +16,11 @@ def latest(rows: Iterable[Row]) -> Cells:
     return found
 
 
-def wrapped(text: str) -> str:
-    return textwrap.fill(" ".join(text.split()), 88, break_on_hyphens=False) + "\n"
+def wrapped(text: str, bullet: str = "") -> str:
+    """A paragraph, or an item of a list, in lines of 88 columns."""
+    words = " ".join(text.split())
+    indent = {"initial_indent": bullet, "subsequent_indent": " " * len(bullet)}
+    return textwrap.fill(words, 88, break_on_hyphens=False, **indent) + "\n"
 
 
 def table(head: list[str], body: list[list[str]]) -> str:

@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,9 +123,11 @@ class Copy:
     ----------
     folder : Path
         An empty folder.
+    change : callable, optional
+        Changes the copy, whose root it gets, before the first build.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, change: Callable[[Path], None] | None = None) -> None:
         self.root, self._folder = folder / "tree", folder
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True).stdout
@@ -135,7 +138,7 @@ class Copy:
         (folder / "site").mkdir()
         (folder / "site" / "sitecustomize.py").write_text(SITECUSTOMIZE)
         before = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
-        self._environment = os.environ | {
+        self.environment = os.environ | {
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "PYTHONPATH": os.pathsep.join([str(folder / "site"), str(self.root / "src"), *before]),
             # The time stamp of a compiled file is in seconds: too coarse for what changes here.
@@ -143,13 +146,15 @@ class Copy:
             "OMP_WAIT_POLICY": "passive",
             "CI": "1",  # hypothesis tries the same examples every time
         }
+        if change is not None:
+            change(self.root)
         self._meson("setup", "-Doptimization=1", str(folder / "build"))  # faults need no speed
         self.build()
         shutil.copytree(folder / "build", folder / "clean")
 
     def _meson(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "mesonbuild.mesonmain", *arguments]
-        environment, root = self._environment, self.root
+        environment, root = self.environment, self.root
         done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"the copy does not build:\n{done.stdout[-4000:]}{done.stderr}")
@@ -180,7 +185,7 @@ class Copy:
         command += [] if marks is None else ["-m", marks]
         with (self._folder / "output").open("wb") as output:
             process = subprocess.Popen(
-                command, cwd=self.root, env=self._environment, stdout=output,
+                command, cwd=self.root, env=self.environment, stdout=output,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             try:

@@ -32,7 +32,7 @@ STEPS = {
     **{f"tier {tier}": f"python -m tests.tiers {tier}" for tier in TIERS},
     "planted faults": "python -m tests.faults --results ../faults.json",
     "benchmarks": "python -m bench.report --json ../report.json",
-    "audits": "python -m bench.audits",
+    "audits": "python -m bench.audits --json ../audits.json",
 }
 
 

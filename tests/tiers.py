@@ -35,7 +35,7 @@ TOUCHED: dict[str, set[str]] = {
     "README.md": {"docs"},
     "CHANGELOG.md": set(),
     "CITATION.cff": set(),
-    "CONTRIBUTING.md": set(),
+    "CONTRIBUTING.md": {"docs"},
     "LICENSE": set(),
     "SECURITY.md": set(),
     ".ci/*": set(),  # the run itself is the test
@@ -71,6 +71,7 @@ TOUCHED: dict[str, set[str]] = {
     "tests/released*": set(),  # the default tier compares released bits
     "tests/driver*": set(),  # so does each run of the sanitizers
     "tests/gpu_card.*": {"proof"},  # and tests/test_gpu.py in the default tier
+    "tests/recipes.toml": {"docs"},
     "tests/tiers.py": set(),
     "tests/release.py": set(),
 }
