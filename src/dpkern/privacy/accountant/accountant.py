@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from dpkern._numbers import positive, probability
+from dpkern._text import rounded_down, rounded_up
 from dpkern.privacy.accountant import spending_report
 from dpkern.privacy.accountant.append_only import AppendOnlyFile, Row
 from dpkern.privacy.accountant.charges import (
@@ -26,7 +27,6 @@ from dpkern.privacy.accountant.charges import (
 )
 from dpkern.privacy.accountant.filter import Cost, Costs, Filter
 from dpkern.privacy.accountant.profiles import Bound, Spending
-from dpkern.privacy.accountant.spending_report import rounded_down, rounded_up
 from dpkern.privacy.certificate.certificate import Certificate
 from dpkern.privacy.certificate.ledger import text
 from dpkern.privacy.certificate.persons import units_in

@@ -1,13 +1,13 @@
 """The printed form of releases and certificates, folded at 88 columns."""
 
 import math
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from dpkern._html import folded, table
+from dpkern._text import fold, rounded_up
 
 if TYPE_CHECKING:
     from dpkern.privacy.certificate.certificate import Certificate
@@ -34,7 +34,6 @@ SELECTED = (
 _TITLE = "Privacy certificate"
 # Laws that have neither mu nor rho, in words.
 _LAWS = {"selection": "selection", "objective_perturbation": "minimiser"}
-_SIX_DIGITS_UP = Context(prec=6, rounding=ROUND_CEILING)
 
 
 def adversaries(trust: str, declared: Mapping[str, Any]) -> str:
@@ -49,10 +48,10 @@ def report(certificate: "Certificate", width: int = 88) -> str:
     """Return the text of a certificate: one entry per field, with figures rounded up."""
     lines = [_TITLE]
     if certificate.noise != "os":
-        lines += _folded("  ", _seeded(certificate), width)
-    for name, text in _entries(certificate):
-        lines += _folded(f"  {name:<10}  ", text, width)
-    return "\n".join(lines)
+        lines.append(f"  {_seeded(certificate)}")
+    entries = _entries(certificate)
+    lines += [" ".join(f"  {name:<10}  {text}".split("\n")) for name, text in entries]
+    return fold("\n".join(lines), width)
 
 
 def html(certificate: "Certificate") -> str:
@@ -111,17 +110,6 @@ def describe(release: "Release") -> str:
     return ", ".join(parts)
 
 
-def _folded(head: str, text: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=head,
-        subsequent_indent=" " * 14,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
 def _epsilon(certificate: "Certificate", delta: float) -> str:
     epsilon = certificate.epsilon(delta)
     text = f"{_rounded_up(epsilon)} at delta {delta!r}"
@@ -144,10 +132,7 @@ def _true_beside_claimed(certificate: "Certificate") -> str:
 
 
 def _rounded_up(value: float) -> str:
-    """Return six digits, rounded up so that the printed figure is valid too."""
-    if value == math.inf:
-        return "infinite"
-    return f"{float(_SIX_DIGITS_UP.create_decimal(Decimal(value))):.6g}"
+    return rounded_up(Decimal(value), 6)  # not below the double itself
 
 
 def entries(value: float | tuple[float, ...] | None) -> tuple[float, ...]:

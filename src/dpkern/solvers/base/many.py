@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import count
+from dpkern._text import aligned, figure
 from dpkern.data import SiloData
 from dpkern.privacy import Budget, Certificate, compose_sequential
 from dpkern.solvers.base.declaration import Solver
@@ -74,9 +75,7 @@ class Results(Sequence[SolverResult]):
     def __str__(self) -> str:
         rows = [{**row, "rounds": r.n_rounds} for row, r in zip(self.settings, self, strict=True)]
         shown = [name for name in (rows or [{}])[0] if any(row[name] is not None for row in rows)]
-        table = [shown, *([_cell(row[name]) for name in shown] for row in rows)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table]
+        lines = aligned([shown, *([figure(row[name]) for name in shown] for row in rows)])
         return "\n".join([*lines, "", self._cost()])
 
     __repr__ = __str__
@@ -95,10 +94,6 @@ class Results(Sequence[SolverResult]):
             f"{runs}: each alone has the guarantee of its certificate; releasing all of them costs "
             f"{most}epsilon {together.epsilon(delta):.6g} at delta {delta:g}{seeded}"
         )
-
-
-def _cell(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def solve_many(
