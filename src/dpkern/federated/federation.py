@@ -1,6 +1,5 @@
 """The analyst's side of a study: data that a solver takes, and that silos hold."""
 
-import json
 import os
 import secrets
 import struct
@@ -10,6 +9,7 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
+from dpkern._json import canonical
 from dpkern._numbers import positive
 from dpkern._warn import warn
 from dpkern.data import SiloData
@@ -127,7 +127,7 @@ class Federation(Remote):
         connected, nonce = self._connected()
         with connected as star:
             silos = len(star.silos)
-            first = json.dumps(hello | {"nonce": nonce.hex()}, sort_keys=True).encode()
+            first = canonical(hello | {"nonce": nonce.hex()}, spaces=True).encode()
             offers = star.exchange([first] * silos)
             session = session_id(study.roster, nonce, agreed(study, plan), offers)
             second = b"".join(offers)

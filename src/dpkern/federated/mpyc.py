@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from dpkern._json import canonical
 from dpkern._numbers import count, positive
 from dpkern.data import SiloData
 from dpkern.federated.federation import PROTOCOL, VERSION, coordinated, proposed
@@ -209,7 +210,7 @@ def _agree(mesh: Mesh, study: Study, plan: Proposal | None) -> tuple[MpycParty, 
     }
     text = None if plan is None else plan.to_json()
     hello = own | {"nonce": secrets.token_hex(32), "plan": text}
-    said = json.dumps(hello, sort_keys=True).encode()
+    said = canonical(hello, spaces=True).encode()
     found = mesh.run(lambda: mesh.exchange(digest("mpyc"), said)) | {mesh.runtime.pid: said}
     opening = [found[pid] for pid in sorted(found)]
     for pid, message in found.items():

@@ -33,7 +33,6 @@ Paths are relative to the folder of study.toml.
 
 import base64
 import hashlib
-import json
 import os
 import re
 import tomllib
@@ -46,8 +45,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpkern._json import digest, encode
 from dpkern._numbers import count, refuse_unknown
-from dpkern._serialize import encode
 from dpkern.data.csr import csr_of, has_width_read, is_sparse
 from dpkern.data.frames import column_names, refuse_other_names
 from dpkern.data.schema import Schema
@@ -256,8 +255,7 @@ class Study:
             "target_middle": data.transform.target_middle,
             **{key: getattr(data, key) for key in (*_OPTIONS, "feature_names")},
         }
-        text = json.dumps(encode(content), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        return digest(encode(content))
 
     @property
     def fingerprint(self) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from dpkern._json import plain_mapping
 from dpkern._numbers import count, probability
-from dpkern._serialize import plain_mapping
 from dpkern.privacy.certificate.ledger import Ledger, Release, draws_of_group, text
 from dpkern.privacy.certificate.report import ADVERSARIES, SELECTED, adversaries, html, report
 from dpkern.privacy.certificate.secret_samples import SecretSamples

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, Self, TypeAlias
 
+from dpkern._json import decode, encode, plain_mapping
 from dpkern._numbers import count, not_negative
-from dpkern._serialize import decode, encode, plain_mapping
 from dpkern.privacy.certificate.report import describe, entries
 from dpkern.privacy.guarantees.binomial import binomial_mu
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation

@@ -14,7 +14,6 @@ the same form without format, version and digest. Numbers that are not finite ar
 """
 
 import functools
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpkern._files import refuse_unwritable, replacing
-from dpkern._serialize import decode, encode
+from dpkern._json import decode, digest, encode
 from dpkern.privacy.certificate.ledger import Release
 from dpkern.privacy.guarantees.base import ConcentratedDP, GaussianDP, Law
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
@@ -53,13 +52,6 @@ _PLAIN = (
 def package() -> str:
     """Return the name and the version of this package."""
     return f"dpkern {importlib.metadata.version('dpkern')}"
-
-
-def digest(values: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a mapping for standard JSON, its own digest aside."""
-    content = {name: value for name, value in values.items() if name != "digest"}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def to_mapping(certificate: "Certificate") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern._files import refuse_unwritable, replacing
 from dpkern._html import table
-from dpkern._serialize import decode, encode
+from dpkern._json import decode, encode
 from dpkern.data import Schema, Transform
 from dpkern.data.frames import column_names, refuse_other_names, table_columns
 from dpkern.io import read_arrays
