@@ -352,7 +352,7 @@ CALLS = [
     ),
     (
         lambda: dpk.solve_many("ridge", DATA, budgets=[1.0]),
-        "budgets must hold a Budget or None each",
+        "budgets must be dpkern.Budget",
     ),
     (lambda: split(X[:, 0]), r"X must have shape \(n, n_features\), got \(60,\)"),
     (lambda: split(X[:0], y[:0]), r"X must hold records, got shape \(0, 3\)"),
@@ -440,7 +440,7 @@ CALLS = [
     (lambda: dpk.load("model.npz").predict(X), "X must have the 2 features of the model, got 3"),
     (lambda: dpk.load("model.npz").save("."), "must be a regular file, .* got a folder"),
     (lambda: dpk.plan(DATA, 3, budget=ONE, row_bound=1.0), "n must be an integer, got SiloData"),
-    (lambda: dpk.plan(60, 3, budget=1.0, row_bound=1.0), "budget must be a dpkern.Budget"),
+    (lambda: dpk.plan(60, 3, budget=1.0, row_bound=1.0), "budget must be dpkern.Budget"),
     (
         lambda: dpk.select([], DATA, solver="ridge", budget=ONE),
         "candidates must be a list of dicts",

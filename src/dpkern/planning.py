@@ -20,6 +20,7 @@ from dpkern.models.losses import Loss, get_loss
 from dpkern.models.scale import margin_scale, softmax_scale
 from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget, BudgetWarning
+from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.solvers import SOLVERS, chosen
 from dpkern.solvers.base.options import check_choice
 from dpkern.solvers.base.public_numbers import PublicNumbers
@@ -266,8 +267,7 @@ def plan(
     'gradient_descent'
     """
     n, d, m, K = count("n", n), count("d", d), count("m", m), count("n_classes", n_classes, 2)
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be a dpkern.Budget, got {type(budget).__name__}")
+    check_budget(budget)
     bound, phi = positive("row_bound", row_bound), get_loss(loss)
     l2, largest = not_negative("l2", l2), target_bounds(target_bound)[0]
     if phi.task == "classification" and largest != 1.0:

@@ -34,6 +34,7 @@ from dpkern.privacy.accountant.accountant import CHARGED, Accountant
 from dpkern.privacy.accountant.profiles import Bound
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person, unit_of
+from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.mechanisms.counts import GaussianCounts
 
@@ -143,8 +144,7 @@ def private_range(
     given = data_or_X.X if isinstance(data_or_X, SiloData) else data_or_X
     X, y, names = _values(data_or_X, y, target_bounds)
     coverage = probability("coverage", coverage)
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be dpkern.Budget, got {type(budget).__name__}")
+    check_budget(budget)
     edges = [_edges(lo, hi) for lo, hi in _wide("bounds", bounds, X.shape[1], names)]
     counts = [_counts(_column(X, k), e) for k, e in enumerate(edges)]
     if y is not None and target_bounds is not None:

@@ -33,6 +33,7 @@ from dpkern.privacy.accountant.accountant import CHARGED, Accountant
 from dpkern.privacy.certificate.ledger import Ledger, Release
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person
 from dpkern.privacy.guarantees.base import DRAW_ERROR
+from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.privacy.guarantees.rounding import bisect
 from dpkern.privacy.guarantees.selection import LAW_BITS, Selection
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
@@ -191,10 +192,7 @@ def select(
     """
     if not isinstance(data, SiloData):
         raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
-    if not isinstance(budget, Budget):
-        raise TypeError(
-            f"budget must be dpkern.Budget(epsilon=..., delta=...), got {type(budget).__name__}"
-        )
+    check_budget(budget)
     if not isinstance(accountant, Accountant | None):
         raise TypeError(f"accountant must be an Accountant, got {type(accountant).__name__}")
     law = _within(budget, Selection.of_mean(mean_runs, eta=eta, mu=1.0))

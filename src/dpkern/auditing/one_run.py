@@ -25,6 +25,7 @@ from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle, effective_rows
 from dpkern.plotting import Path, plot_trade_off
 from dpkern.privacy import Budget, Certificate
+from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.privacy.guarantees.curves import trade_off
 from dpkern.solvers import SolverResult, solve
 from dpkern.stream import NoiseStream
@@ -219,8 +220,7 @@ def audit_one_run(
         raise TypeError(f"data must be SiloData, got {type(data).__name__}")
     if data.persons is not None:
         raise ValueError("data must be without persons, for an audit by canaries")
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be a Budget, got {type(budget).__name__}")
+    check_budget(budget)
     require_confidence(confidence)
     delta = probability("delta", delta if delta is not None else budget.delta or 1e-5)
     dim = count("dim", model.dim(data))

@@ -21,8 +21,8 @@ from dpkern.federated.party import CoordinatorParty, ProtocolError
 from dpkern.federated.proposal import OWN, Proposal
 from dpkern.federated.study import Study
 from dpkern.party import Party, Remote
-from dpkern.privacy import Budget
 from dpkern.privacy.accountant.accountant import Accountant
+from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.stream import NoiseStream
 
 PROTOCOL, VERSION = 3, version("dpkern")
@@ -195,11 +195,7 @@ def ledger_lines(names: Sequence[str], offers: Sequence[bytes]) -> list[str]:
 
 def proposed(study: Study, solver: str, budget: Any, arguments: Mapping[str, Any]) -> Proposal:
     """Return what the coordinator of a study proposes, without arguments of its own process."""
-    if not isinstance(budget, Budget):
-        raise TypeError(
-            "budget must be dpkern.Budget(epsilon=..., delta=...) in a federation, where all "
-            f"that is sent has noise, got {type(budget).__name__}"
-        )
+    check_budget(budget)
     if arguments.get("trust", study.trust) != study.trust:
         raise ValueError(f"trust must be that of the study, {study.trust!r}")
     shared = {name: value for name, value in arguments.items() if name not in OWN}

@@ -179,3 +179,12 @@ class Budget:
     def delta_at(self, epsilon: float) -> float:
         """Return the delta of the whole budget at `epsilon` >= 0, rounded up."""
         return gdp_delta_upper(self.mu, epsilon)
+
+
+def check_budget(budget: object, *, name: str = "budget", or_none: bool = False) -> None:
+    """Raise TypeError unless `budget` is a Budget, or None where that is allowed."""
+    if not (isinstance(budget, Budget) or (or_none and budget is None)):
+        raise TypeError(
+            f"{name} must be dpkern.Budget(epsilon=..., delta=...){' or None' * or_none}, got "
+            f"{type(budget).__name__}"
+        )

@@ -16,6 +16,7 @@ from dpkern._numbers import count
 from dpkern._text import aligned, figure
 from dpkern.data import SiloData
 from dpkern.privacy import Budget, Certificate, compose_sequential
+from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.solvers.base.declaration import Solver
 from dpkern.solvers.base.lockstep import finish_together
 from dpkern.solvers.base.outcome import plain
@@ -195,12 +196,11 @@ def solve_many(
             raise
 
 
-def _stated(budget: object) -> dict[str, float | None]:
+def _stated(budget: Budget | None) -> dict[str, float | None]:
     """Return a budget as it was stated."""
+    check_budget(budget, name="budgets", or_none=True)
     if budget is None:
         return {"epsilon": None, "delta": None, "mu": None}
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budgets must hold a Budget or None each, got {type(budget).__name__}")
     given = budget.epsilon is not None
     return {
         "epsilon": budget.epsilon,
