@@ -260,10 +260,7 @@ def _wide(
     """Return finite wide bounds lo < hi of every feature."""
     if bounds is None:
         raise ValueError(f"{name} must be a pair (lo, hi), got None")
-    try:
-        found, _, _ = affine(bounds, n_features, scale_only=True, names=names)
-    except (TypeError, ValueError) as error:
-        raise type(error)(str(error).replace("feature_range", name)) from None
+    found, _, _ = affine(bounds, n_features, scale_only=True, names=names, argument=name)
     lo, hi = (a.tolist() for a in found or ())
     return list(zip(lo, hi, strict=True))
 
