@@ -82,7 +82,8 @@ ARROWS = {
         *("models/losses", "stream"),
     },
     "estimators": {
-        *("estimators", "selection", "solvers", "privacy/*", "data", "models/networks"),
+        *("estimators", "selection", "solvers", "solvers/base", "privacy/*", "data"),
+        "models/networks",
     },
     "plotting": set(),
     "planning": {

@@ -110,7 +110,7 @@ def _shared(
     Parameters
     ----------
     clip : float, None or "auto"
-        Clip norm C: per-record gradients of larger l2 norm are scaled down to it. "auto" follows
+        Clip norm: per-record gradients of larger l2 norm are scaled down to it. "auto" follows
         from the budget, the row bound and public numbers, and is none without a budget; None is
         none.
     loss : str or Loss
