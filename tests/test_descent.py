@@ -24,7 +24,7 @@ OPTIONS = [
     {"prox": Simplex(), "silo_weight": np.array([0.5, 1.0, 0.25, 1.0])},
     {"sigma": 0.7, "saturate": True},
     {"sigma": 0.0, "prox_step": np.array([0.1, 0.2, 0.3])},
-    {"sigma": 0.7, "momentum": 0.9, "l2": 0.2, "prox": dpk.L1(0.05)},
+    {"sigma": 0.7, "momentum": 0.9, "l2": 0.2, "prox": L1(0.05)},
     {"sigma": 0.7, "step_size": np.linspace(0.5, 0.1, 9)},  # so many that mapped rows are kept
 ]
 

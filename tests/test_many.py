@@ -9,6 +9,7 @@ import scipy.sparse
 
 import dpkern as dpk
 from dpkern import _core, kernels
+from dpkern.models.penalties import L1, L2
 from dpkern.privacy import compose_sequential
 from dpkern.solvers import SOLVERS, Results
 from dpkern.solvers.base import lockstep
@@ -18,7 +19,7 @@ HOW = {"clip": [0.5, 1.0], "rng": 3, "draws": 2}
 OWN = {
     "gradient_descent": {"rounds": [5, 8], "step_size": [0.1, (0.5,) * 8], "l2": [0.0, 0.1]},
     "federated_gd": {"rounds": 5, "step_size": 0.5, "local_steps": [1, 2]},
-    "minibatch_sgd": {"rounds": 5, "penalty": [dpk.L1(0.01), dpk.L1(0.1)]},
+    "minibatch_sgd": {"rounds": 5, "penalty": [L1(0.01), L1(0.1)]},
     "local_newton": {"rounds": [3, 4], "hess_clip": [0.5, 1.0]},
     "double_noise_newton": {"rounds": 3, "hess_clip": 0.5},
     "ridge": {"hess_clip": [0.5, 1.0], "l2": 0.1},
@@ -216,7 +217,7 @@ def test_the_cost_of_runs_is_that_of_their_certificates():
 
 def test_results_are_a_table():
     data = records()
-    how = {"clip": 1.0, "rounds": 4, "penalty": [dpk.L1(0.1), dpk.L2(0.2)]}
+    how = {"clip": 1.0, "rounds": 4, "penalty": [L1(0.1), L2(0.2)]}
     runs = dpk.solve_many("gradient_descent", data, budgets=BUDGETS, rng=[5, 6, 7, 8], **how)
     assert isinstance(runs, Results)
     rows = runs.to_dicts()

@@ -14,6 +14,7 @@ import scipy.sparse
 
 import dpkern as dpk
 from dpkern import kernels
+from dpkern.models.penalties import PL
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base import AUTO
@@ -268,7 +269,7 @@ def test_the_certificate_declares_every_public_number_of_the_run(name):
     parameters = {
         "l2": 0.25, "l1": 0.125, "rounds": 2, "step_size": (0.5, 0.25), "weights": "uniform",
         "penalize_intercept": False, "loss": "squared_hinge", "model": None,
-        "penalty": dpk.PL(0.5), "calibration": "sound",
+        "penalty": PL(0.5), "calibration": "sound",
     }  # fmt: skip
     if name == "federated_gd":
         parameters |= {"local_steps": 1, "accounting": "composition"}

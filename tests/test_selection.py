@@ -20,6 +20,7 @@ from dpkern.candidates import Candidates
 from dpkern.privacy import Certificate, NoiseStream, compose_parallel, compose_sequential
 from dpkern.privacy.guarantees.rounding import bisect
 from dpkern.privacy.guarantees.selection import LAW_BITS, Selection
+from dpkern.selection import SelectionError
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
 GD = {"solver": "gradient_descent", "clip": 1.0, "rounds": 5, "step_size": 0.5}
@@ -99,7 +100,7 @@ def test_as_many_runs_are_made_as_the_law_says(monkeypatch):
     data = records(20, 1)
     for seed in range(400):
         made.clear()
-        with pytest.raises(dpk.SelectionError):
+        with pytest.raises(SelectionError):
             dpk.select([GD], data, budget=BUDGET, mean_runs=3.0, eta=1.0, rng=seed)
         counts[min(len(made), 6)] += 1
     expected = [400 * (1 / 3) * (2 / 3) ** (k - 1) for k in range(1, 6)]
@@ -344,7 +345,7 @@ def test_when_all_runs_fail_the_error_says_this_alone(number_of_runs):
     found = []
     for k in (1, 9):
         number_of_runs(k)
-        with pytest.raises(dpk.SelectionError) as caught:
+        with pytest.raises(SelectionError) as caught:
             dpk.select([FAILS], records(), budget=BUDGET, rng=3)
         error = caught.value
         assert error.__context__ is None
@@ -372,7 +373,7 @@ def test_a_model_that_is_not_finite_fails(number_of_runs, monkeypatch):
         return result
 
     monkeypatch.setattr(Candidates, "solve", infinite)
-    with pytest.raises(dpk.SelectionError):
+    with pytest.raises(SelectionError):
         dpk.select([GD], records(), budget=BUDGET, rng=3)
 
 
@@ -412,7 +413,7 @@ def test_a_run_that_spends_more_than_its_share_is_not_chosen(number_of_runs, mon
             **{"name": "gradient_descent", "data": data, "budget": dpk.Budget(mu=1.001 * mu),
                "rng": rng, "clip": 1.0, "rounds": 5, "step_size": 0.5}),
     )  # fmt: skip
-    with pytest.raises(dpk.SelectionError):
+    with pytest.raises(SelectionError):
         dpk.select([GD], records(), budget=BUDGET)
 
 
@@ -441,7 +442,7 @@ def test_settings_of_runs_are_independent_draws_with_their_laws(number_of_runs, 
     seen = []
     monkeypatch.setattr(Candidates, "solve", lambda self, settings, *_: seen.append(settings))
     space = {"clip": scipy.stats.loguniform(0.1, 4.0), "rounds": [3, 5], "step_size": [0.5]}
-    with pytest.raises(dpk.SelectionError):
+    with pytest.raises(SelectionError):
         dpk.select(space, records(), budget=BUDGET, solver="gradient_descent", rng=5)
     clips = [row["clip"] for row in seen]
     assert scipy.stats.kstest(clips, scipy.stats.loguniform(0.1, 4.0).cdf).pvalue > 1e-4

@@ -17,6 +17,7 @@ import dpkern as dpk
 from dpkern.cli import main
 from dpkern.data import Column, train_test_split
 from dpkern.estimators import DPLogisticRegression, DPRidge, PrivateSearchCV
+from dpkern.models.penalties import L1
 
 HEADER = "age,bmi,ill"
 ROWS = [f"{20 + 7 * i % 60}.5,{15 + 3 * i % 25},{('no', 'yes')[i % 2]}" for i in range(30)]
@@ -336,7 +337,10 @@ CALLS = [
     (lambda: dpk.solve("ridge", DATA, epsilon=1), "give budget=dpkern.Budget"),
     (lambda: solve("gradient_decent"), "did you mean 'gradient_descent'"),
     (lambda: solve(loss="logit"), "loss must be one of logistic, squared"),
-    (lambda: solve(penalty="l1"), r"penalty must be None or a Penalty, such as dpkern.L1\(0.1\)"),
+    (
+        lambda: solve(penalty="l1"),
+        r"penalty must be None or a Penalty, such as dpkern.penalties.L1\(0.1\)",
+    ),
     (lambda: solve(rounds=-1), "rounds must be at least 1"),
     (lambda: solve(rounds=1.5), "rounds must be an integer, got 1.5"),
     (lambda: solve(rounds=True), "rounds must be an integer, got True"),
@@ -461,7 +465,7 @@ CALLS = [
     (lambda: dpk.kernels.glm_gradient(DATA, X[0], loss="x", clip=1.0), "loss must be one of"),
     (lambda: dpk.kernels.prox(X[0], X[0], 1.0), "name must be one of l1"),
     (lambda: dpk.kernels.clip_and_sum(X, clip=-1.0), "clip must be positive"),
-    (lambda: dpk.L1("0.1"), "strength must be a real number"),
+    (lambda: L1("0.1"), "strength must be a real number"),
     (lambda: dpk.MLP(hidden=3), "hidden must be a sequence of sizes, got 3"),
 ]
 

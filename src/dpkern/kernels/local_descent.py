@@ -60,9 +60,10 @@ def glm_local_descent(
         Penalty (anchor/2) |w - w_j|^2 on the distance to the start, finite and >= 0, on all
         coordinates, with which the steps converge to the prox of the silo's mean loss at w_j.
     smooth : str or Term, optional
-        A differentiable penalty a r(|w|), such as dpkern.PL(0.5).
+        A differentiable penalty a r(|w|), such as dpkern.penalties.PL(0.5).
     prox : str or Term, optional
-        A penalty b h or a constraint that is used through its prox, such as dpkern.L1(0.01).
+        A penalty b h or a constraint that is used through its prox, such as
+        dpkern.penalties.L1(0.01).
     penalize_intercept : bool
         Whether l2, `smooth` and `prox` act on the intercept too.
     sigma : float or array_like, shape (m,), optional
