@@ -18,7 +18,7 @@ from bench.bench_glm import records
 from bench.cases import Case, Contenders
 from bench.speed import speed_test
 from dpkern import Budget, SiloData, kernels, reference, solve
-from dpkern.kernels import ProxState
+from dpkern.kernels import ProxState, installation
 
 GAMMA, LAM, CLIP = 1.0, 0.5, 0.5
 NEWTON = 4
@@ -134,7 +134,7 @@ def setup_central(n: int, d: int) -> tuple[Contenders, np.ndarray]:
         "twin": ours(data, "collapsed", sweep=reference.prox_sweep, grid=2.0**-30),
         "federated": ours(data, "per_user"),
     }
-    if kernels.info()["n_threads"] > 1:
+    if installation.info()["n_threads"] > 1:
         contenders["1 thread"] = ours(data, "collapsed", n_threads=1)
     return contenders, X
 

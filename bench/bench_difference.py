@@ -14,6 +14,7 @@ from bench.cases import Case, Contenders, numba
 from bench.glm_rivals import fused_difference, row_norms, skilled_difference
 from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
+from dpkern.kernels import installation
 
 DIFFERENCE_CLIP = 0.01
 
@@ -49,7 +50,7 @@ def setup(n: int, d: int, dtype: type, keep_norms: bool) -> tuple[Contenders, np
         theirs = partial(kernels.glm_difference, doubles, new, old, loss="logistic", **clips)
         kept_doubles = {"margins": kernels.glm_margins(doubles, old), "new_margins": np.empty(n)}
         contenders["float64"] = partial(theirs, **kept_doubles)
-    if kernels.info()["n_threads"] > 1:
+    if installation.info()["n_threads"] > 1:
         contenders["1 thread"] = partial(kept, n_threads=1)
     return contenders, X
 

@@ -15,6 +15,7 @@ from bench.bench_glm import records
 from bench.cases import DGEMM, Case, Contenders, dgemm
 from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
+from dpkern.kernels import installation
 
 STEPS = 2.0 ** -np.arange(20)
 FLOOR = 0.05
@@ -41,7 +42,7 @@ def setup_newton(m: int, d: int, truncated: bool) -> tuple[Contenders, None]:
         "twin, 1 BLAS thread": one_thread,
         "dgemm": dgemm(),
     }
-    if kernels.info()["n_threads"] > 1:
+    if installation.info()["n_threads"] > 1:
         contenders["1 thread"] = partial(contenders["dpkern"], n_threads=1)
     return contenders, None
 

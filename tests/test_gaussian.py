@@ -13,7 +13,7 @@ from pairwise import pairwise
 from scipy import special, stats
 
 from dpkern import NoiseStream, _core, kernels, reference
-from dpkern.kernels import _grids
+from dpkern.kernels import grids as kernel_grids
 from dpkern.reference import noise
 
 FAST, AMBIGUOUS, EXACT = range(3)
@@ -358,7 +358,7 @@ def test_default_grid_holds_between_2_25_and_2_26_steps_per_sigma():
 
 def test_draws_are_multiples_of_the_grid():
     for sigma, grid in ((3.7, 2.0**-20), (1e100, None), (2.0**-380, 2.0**-400)):
-        grids = _grids.noise_scale(sigma, grid, 1)[1]
+        grids = kernel_grids.noise_scale(sigma, grid, 1)[1]
         k = kernels.gaussian(3000, sigma, grid=grid, rng=3) / grids[0]
         assert np.array_equal(k, np.rint(k))
         assert np.std(k) == pytest.approx(sigma / grids[0], rel=0.1)

@@ -16,10 +16,11 @@ from rounding import is_fused
 from dpkern import _core, kernels
 from dpkern import reference as ref
 from dpkern.kernels import hessian
+from dpkern.kernels.grids import hessian_row_grid
 
 
 def row_grid(data, hess_clip):
-    return kernels.hessian_row_grid(data.n, hess_clip, data.d)
+    return hessian_row_grid(data.n, hess_clip, data.d)
 
 
 def coarsest_row_grid(hess_clip, dim):
@@ -338,7 +339,7 @@ def test_replacing_one_record_moves_the_sum_by_at_most_the_stated_sensitivity(
 ):
     X, y, options, w, hess_clip, loss = case
     how, d = {"hess_clip": hess_clip, "loss": loss}, len(w)
-    q2 = kernels.hessian_row_grid(3, hess_clip, d) ** 2
+    q2 = hessian_row_grid(3, hess_clip, d) ** 2
     grid = min(q2 * 2.0**coarser, 2.0**400)
     other = [0, 1, 3]
     before, after = (bare_records(X[i], y[i], [0, 3], **options) for i in ([0, 1, 2], other))
@@ -415,7 +416,7 @@ def test_records_without_a_finite_curvature_or_norm_never_raise(bare_records, lo
 def test_row_grid_is_the_finest_that_keeps_sums_exact(n, mantissa, exponent):
     hess_clip = math.ldexp(mantissa, exponent)
     try:
-        q = Fraction(kernels.hessian_row_grid(n, hess_clip, 1))
+        q = Fraction(hessian_row_grid(n, hess_clip, 1))
     except ValueError:
         too_fine = Fraction(hess_clip) < 1024 * Fraction(2) ** -400
         assert too_fine or n * math.ceil(Fraction(hess_clip) / Fraction(2) ** 400) > 2**52
@@ -478,6 +479,6 @@ def test_bad_input_is_refused_by_name(make, case):
 
 
 def test_too_many_records_for_their_dimension_are_refused():
-    kernels.hessian_row_grid(2**30, 1.0, 2**10)
+    hessian_row_grid(2**30, 1.0, 2**10)
     with pytest.raises(ValueError, match=f"n = {2**36} records of d = {2**10} coordinates"):
-        kernels.hessian_row_grid(2**36, 1.0, 2**10)
+        hessian_row_grid(2**36, 1.0, 2**10)

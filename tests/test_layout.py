@@ -270,8 +270,8 @@ def test_kernels_are_files_of_one_idea_beside_each_other(source_tree):
     """Arguments know of no grid, no several models and no sweeps, and none of these of a kernel;
     kernels know of no other kernel and of no data."""
     folder = source_tree / "src" / "dpkern" / "kernels"
-    helpers = {"_arguments": set(), "_grids": {"_arguments"}, "_several": {"_arguments"}}
-    helpers |= {"_sweeps": {"_arguments", "_grids"}, "_card": {"_arguments"}}
+    helpers = {"_arguments": set(), "grids": {"_arguments"}, "_several": {"_arguments"}}
+    helpers |= {"_sweeps": {"_arguments", "grids"}, "_card": {"_arguments"}}
     helpers["_gpu"] = {"_arguments", "_card"}
     for path in folder.glob("*.py"):
         assert len(path.read_text().splitlines()) <= 400, path.name

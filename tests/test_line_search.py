@@ -10,6 +10,7 @@ from rounding import is_fused
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
+from dpkern.kernels.grids import finest_grid
 from dpkern.models.losses import Logistic, Squared
 
 STEPS = np.array([0.0, 1.0, -0.5, 0.25, 2.0, 1e-3, 40.0])
@@ -119,7 +120,7 @@ def values_at(loss, data, w, p, a):
 def test_clamped_sums_are_those_of_exact_arithmetic(make, layout, loss, depth, steps):
     data = make(n=400, m=3, **layout)
     w, p = models(data)[:, 0]
-    grids = np.array([kernels.finest_grid(data.n, b) * 2.0**depth for b in BOUNDS])
+    grids = np.array([finest_grid(data.n, b) * 2.0**depth for b in BOUNDS])
     given = None if depth == 0 else grids
     sums = kernels.line_search(data, w, p, loss=loss, steps=STEPS, bound=BOUNDS, grid=given)
     here = values_at(loss, data, w, p, 0.0)
@@ -165,7 +166,7 @@ def test_one_record_never_adds_more_than_its_bound(bare_records, loss, steps):
             for w, p in (([1.0, 1.0], [1.0, -1.0]), ([1e200, 0.0], [-1e200, 1e200])):
                 for bound in (0.1, math.pi, 2.0**-300, 1.0, 1 + 2.0**-52):
                     for depth in (0, 21, 45):
-                        q = kernels.finest_grid(1, bound) * 2.0**depth
+                        q = finest_grid(1, bound) * 2.0**depth
                         v = kernels.line_search(
                             data, w, p, loss=loss, steps=candidates, bound=[bound] * 5, grid=q
                         )
@@ -203,7 +204,7 @@ def test_replacing_one_record_moves_a_candidate_by_at_most_twice_its_bound(make,
         after = kernels.line_search(data, w, p, **how)
         data.X, data.y = X, labels
         for k, bound in enumerate(BOUNDS):
-            q = kernels.finest_grid(40, bound)
+            q = finest_grid(40, bound)
             moved = abs(steps(after[:, k], q)[0] - steps(before[:, k], q)[0])
             assert moved * Fraction(q) <= 2 * Fraction(bound)
 

@@ -17,6 +17,8 @@ from pairwise import pairwise
 import dpkern as dpk
 from dpkern import _core, kernels
 from dpkern import reference as ref
+from dpkern.kernels.grids import mlp_factor_grid
+from dpkern.kernels.mlp import mlp_size
 
 FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
 anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -68,7 +70,7 @@ def records_of(make):
 
 
 def parameters(data, net, seed=1, scale=0.5, rows=None):
-    size = kernels.mlp_size(data.n_features, net["layers"])
+    size = mlp_size(data.n_features, net["layers"])
     return scale * np.random.default_rng(seed).standard_normal((rows or data.m, size))
 
 
@@ -86,7 +88,7 @@ def part(bare_records):
 def unit(data, net, clip, n=None, points=1):
     """q^2, the grid of the sums."""
     sizes = [data.n_features, *net["layers"]]
-    return kernels.mlp_factor_grid(n or data.n, clip, sizes, points=points) ** 2
+    return mlp_factor_grid(n or data.n, clip, sizes, points=points) ** 2
 
 
 def whole(sums, step, steps):
@@ -321,7 +323,7 @@ def random_cases(draw, n=4):
     if net["loss"] == "softmax":
         y = draw(hnp.arrays(np.int64, n, elements=st.integers(0, 2))).astype(float)
         options |= {"task": "multiclass", "classes": np.arange(3)}
-    size = kernels.mlp_size(p, net["layers"])
+    size = mlp_size(p, net["layers"])
     scale = 10.0 ** draw(st.integers(-3, 30))
     points = scale * draw(hnp.arrays(np.float64, (2, size), elements=st.floats(-1.0, 1.0)))
     clip = math.ldexp(draw(st.floats(1.0, 2.0)), draw(st.integers(-300, 300)))
@@ -647,7 +649,7 @@ def test_memory_is_that_of_some_records_and_of_the_parameters():
     """Not of all records: ten times as many take no more."""
     rng = np.random.default_rng(0)
     layers, p = (128, 10), 200
-    size = kernels.mlp_size(p, layers)
+    size = mlp_size(p, layers)
     peaks = []
     for n in (2_000, 20_000):
         data = dpk.SiloData(

@@ -13,6 +13,7 @@ from pairwise import pairwise
 from dpkern import NoiseStream, _core, kernels
 from dpkern import reference as ref
 from dpkern.kernels import ProxState
+from dpkern.kernels.grids import finest_grid
 from dpkern.reference.admm import effective_rows as twin_rows
 from dpkern.stream import Purpose
 
@@ -260,7 +261,7 @@ def test_one_record_never_sends_more_than_its_bound(
         lam = 0.5 if kind == "public" else 0.37
         how = dict(loss="squared", clip=clip, prox_step=gamma, relaxation=lam)
         bound = bound_of(kind, how)
-        for grid in (kernels.finest_grid(1, bound), coarsest_grid(bound, data.d)):
+        for grid in (finest_grid(1, bound), coarsest_grid(bound, data.d)):
             state = state_of(kind, data, 0.0)
             for _ in range(2):
                 with control_bits(flush):
@@ -296,7 +297,7 @@ def test_a_clipped_change_is_never_longer_than_its_bound(flush, bare_records, lo
     ):
         data = bare_records(np.array([ROWS[name]]), np.array([y]), [0, 1], **some)
         how = dict(loss="squared", clip=0.3, prox_step=0.9, relaxation=0.37)
-        for grid in (kernels.finest_grid(1, c), coarsest_grid(c, data.d)):
+        for grid in (finest_grid(1, c), coarsest_grid(c, data.d)):
             state = state_of("per_user", data, 0.0)
             for z in (0.0, 1e3, -1e3):
                 with control_bits(flush):

@@ -14,6 +14,7 @@ import scipy.sparse
 
 import dpkern as dpk
 from dpkern import kernels
+from dpkern.kernels import installation
 from dpkern.models.penalties import PL
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.solvers import SOLVERS
@@ -515,7 +516,7 @@ def test_a_worker_thread_that_rounds_up_is_made_to_round_as_the_caller_does():
         ctypes.CDLL("libgomp.so.1")
     except OSError:
         pytest.skip("no libgomp here")
-    if platform.machine() != "x86_64" or not dpk.kernels.info()["openmp"]:
+    if platform.machine() != "x86_64" or not installation.info()["openmp"]:
         pytest.skip("the rounding modes of x86-64 and OpenMP are needed")
     done = subprocess.run([sys.executable, "-c", _WORKER_CHECK], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

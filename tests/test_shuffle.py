@@ -12,6 +12,7 @@ from scipy import stats
 
 import dpkern as dpk
 from dpkern import NoiseStream, _core, kernels, reference
+from dpkern.kernels.shuffle import coins_together
 from dpkern.papers.cpsgd import cpsgd_epsilon
 from dpkern.privacy import (
     Certificate,
@@ -90,7 +91,7 @@ def test_sum_does_not_depend_on_threads(n, d, b):
 def test_law_of_coins_tossed_together_is_the_binomial_one_to_176_bits(k):
     """Against probabilities of 700 bits, the first by the gamma function."""
     mpmath.mp.prec = 700
-    top, rest, guide = kernels.coins_together(k)
+    top, rest, guide = coins_together(k)
     n, half = 1 << k, 1 << (k - 1)
     T = [
         int(t) << 128 | int(a) << 64 | int(b)

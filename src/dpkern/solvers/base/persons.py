@@ -5,7 +5,7 @@ Group bound: the run has the budget mu / k for one record, and so mu for a perso
 
 Clip of a person's sum, in solvers that release sums of clipped gradients over all records: with C
 the clip norm of a record, the sum of a person's gradients is clipped to c C, exactly on the grid
-(`kernels.glm_person_gradient`), before the sums of persons are added. Replacing all values of a
+(`glm_person_gradient`), before the sums of persons are added. Replacing all values of a
 person's records then changes the sum over the records by at most 2 c C, and the run has the budget
 mu for persons, with noise for this sensitivity. It needs that a person's records are in one silo,
 since the sums of two silos would be clipped by themselves.
