@@ -5,12 +5,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from local_stars import QueueStar
 from parties import NoMasks, Study, own_records
 
 import dpkern as dpk
 from dpkern.data.parted import held_by
 from dpkern.federated.links import CoordinatorLostError, SilosLostError
-from dpkern.federated.local import QueueStar
 from dpkern.federated.party import CoordinatorParty, ProtocolError, SiloParty
 from dpkern.models.penalties import L1
 from dpkern.party import Party

@@ -134,7 +134,6 @@ ARROWS = {
         ),
     },
     "federated/links": set(),
-    "federated/local": {"federated/links"},
     "federated/journal": {"federated/links"},
     "federated/masking": {"federated/links", "stream"},
     "federated/silo_journal": {

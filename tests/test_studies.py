@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from local_stars import ProcessLink, ProcessStar, QueueStar
 
 import dpkern as dpk
 from dpkern.federated.journal import JournalError, RecordedStar, SteadyLink
@@ -21,7 +22,6 @@ from dpkern.federated.links import (
     public_reason,
     readable_reason,
 )
-from dpkern.federated.local import ProcessLink, ProcessStar, QueueStar
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
 from dpkern.models.penalties import L1, L2, Box, ElasticNet

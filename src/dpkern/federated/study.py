@@ -36,8 +36,8 @@ import hashlib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -261,13 +261,6 @@ class Study:
     def fingerprint(self) -> str:
         """Short form of the digest, which people compare by telephone (`fingerprint`)."""
         return fingerprint(self.digest.encode())
-
-    def without(self, silos: Collection[str]) -> Self:
-        """Return the study of the other silos, which is another one; raise if too few are left."""
-        for name in silos:
-            if name not in self.names:
-                raise ValueError(f"silos must be of the study, got {name!r}")
-        return replace(self, silos=tuple(s for s in self.silos if s.name not in silos))
 
     def silo_data(self, name: str, X: Any, y: ArrayLike | None = None) -> SiloData:
         """Return a silo's own records as the study describes them.

@@ -27,7 +27,6 @@ from dpkern.verification.recomputation import (
     DIGITS,
     Guarantee,
     binomial_mu,
-    binomial_rho,
     mean_runs,
     multiprecision,
     multiset,
@@ -166,11 +165,7 @@ class Verifier:
         for j, d in enumerate(as_list(release["sensitivity"])):
             s = std[j] if std else 0.0
             if release["coins"] is not None:
-                # As older certificates charge it, which have no mu, and as newer ones do.
-                if self._stated["law"]["name"] == "concentrated":
-                    shares.append(2 * binomial_rho(release["coins"], d, release["dim"]))
-                else:
-                    shares.append(binomial_mu(release["coins"], d) ** 2)
+                shares.append(binomial_mu(release["coins"], d) ** 2)
             elif d == 0.0:
                 shares.append(mp.mpf(0))
             else:

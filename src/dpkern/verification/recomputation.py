@@ -40,17 +40,6 @@ def multiprecision() -> Any:
     return mpmath
 
 
-def binomial_rho(coins: int, sensitivity: float, dim: int) -> Any:
-    """Return 2 D^2 / (m + 1) + xi, by which certificates of concentrated DP charged coins."""
-    mp = multiprecision()
-    d, m = mp.mpf(sensitivity), mp.mpf(coins)
-    tau = mp.sqrt(m * 35004 / 1000)  # 2 exp(-2 tau^2 / m) <= 2^-100
-    a = 2 * (tau + d) / (m + 1)
-    if a >= 1:
-        return mp.inf
-    return 2 * d**2 / (m + 1) + mp.sqrt(dim) * d * 2 / 3 * a**3 / (1 - a**2)
-
-
 @lru_cache(maxsize=256)
 def binomial_mu(coins: int, sensitivity: float) -> Any:
     """Return the largest step of docs/proofs/shuffle.md times the sensitivity.

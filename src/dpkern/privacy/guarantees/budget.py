@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dpkern._numbers import count, positive, probability
 from dpkern._warn import warn
-from dpkern.privacy.guarantees.gdp import gdp_delta_upper, gdp_epsilon, gdp_mu
+from dpkern.privacy.guarantees.gdp import gdp_epsilon, gdp_mu
 from dpkern.privacy.guarantees.rounding import round_down, sqrt_down
 
 
@@ -175,10 +175,6 @@ class Budget:
     def epsilon_at(self, delta: float) -> float:
         """Return the epsilon of the whole budget at `delta` in (0, 1), rounded up."""
         return gdp_epsilon(self.mu, delta)
-
-    def delta_at(self, epsilon: float) -> float:
-        """Return the delta of the whole budget at `epsilon` >= 0, rounded up."""
-        return gdp_delta_upper(self.mu, epsilon)
 
 
 def check_budget(budget: object, *, name: str = "budget", or_none: bool = False) -> None:

@@ -67,12 +67,6 @@ class Results(Sequence[SolverResult]):
             for row, result in zip(self.settings, self.results, strict=True)
         ]
 
-    def to_pandas(self) -> Any:
-        """Return `to_dicts` as a pandas.DataFrame; needs pandas."""
-        import pandas
-
-        return pandas.DataFrame(self.to_dicts())
-
     def __str__(self) -> str:
         rows = [{**row, "rounds": r.n_rounds} for row, r in zip(self.settings, self, strict=True)]
         shown = [name for name in (rows or [{}])[0] if any(row[name] is not None for row in rows)]

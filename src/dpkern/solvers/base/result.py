@@ -313,7 +313,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             transform=Transform.from_dict(header["transform"]),
             oracle=None if header["oracle"] is None else load_oracle(header["oracle"]),
             feature_names=None if names is None else tuple(names),
-            schema=None if header.get("schema") is None else Schema.from_dict(header["schema"]),
+            schema=None if header["schema"] is None else Schema.from_dict(header["schema"]),
         )
     except OSError:
         raise
