@@ -129,15 +129,13 @@ class Verifier:
             return none
         mu = mp.sqrt(total)
         if any(r["coins"] is not None for r in releases):
-            if stated["name"] == "concentrated":
-                return "concentrated", {"rho": total / 2}
             # The bound that dpkern computes is this little larger.
             taken = mp.mpf(stated.get("mu", mp.inf)) / self._values["group_size"]
             mu = taken if mu <= taken <= mu * (1 + _BOUND) else mu
         return "gaussian", {"mu": mu}
 
     def _mu_squared(self, releases: Sequence[Mapping[str, Any]]) -> Any:
-        """Return the largest total over silos of charged D^2 / s^2, or of twice rho."""
+        """Return the largest total over silos of charged D^2 / s^2."""
         mp = self._mp
         silos = max((len(as_list(r["sensitivity"])) for r in releases), default=1)
         sums = [mp.mpf(0)] * silos
@@ -160,7 +158,7 @@ class Verifier:
         return max(sums)
 
     def _once(self, release: Mapping[str, Any]) -> list[Any]:
-        """Return D^2 / s^2 of one repetition, or twice rho, of each message."""
+        """Return D^2 / s^2 of one repetition of each message."""
         mp, std, shares = self._mp, as_list(release["std"]), []
         for j, d in enumerate(as_list(release["sensitivity"])):
             s = std[j] if std else 0.0
