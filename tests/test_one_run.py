@@ -326,7 +326,7 @@ def test_nothing_certified_is_not_refuted(monkeypatch):
     drawn = kernels.gaussian
     monkeypatch.setattr(kernels, "gaussian", lambda *a, **given: 0.1 * drawn(*a, **given))
     nothing = dpk.privacy.Certificate(
-        trust="central", noise="os", law=NO_GUARANTEE, n_draws=1, bound="exact"
+        trust="central", noise="os", guarantee=NO_GUARANTEE, n_draws=1, bound="exact"
     )
     with pytest.warns(CertificateViolatedWarning):
         found = audited()

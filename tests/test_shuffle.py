@@ -485,9 +485,9 @@ def test_a_certificate_of_coins_has_a_mu_and_survives_json():
 
 def test_a_certificate_of_coins_with_another_figure_is_refused():
     binomial = seen(both_kinds()[0])
-    assert not dpk.verify(replace(binomial, law=ConcentratedDP(rho=binomial.rho)).to_dict())
+    assert not dpk.verify(replace(binomial, guarantee=ConcentratedDP(rho=binomial.rho)).to_dict())
     for factor in (0.98, 1.08):
-        wrong = replace(binomial, law=GaussianDP(mu=binomial.mu * factor))
+        wrong = replace(binomial, guarantee=GaussianDP(mu=binomial.mu * factor))
         assert not dpk.verify(wrong.to_dict())
 
 
@@ -506,7 +506,7 @@ def test_float_arithmetic_takes_the_guarantee_away():
     certificate = Certificate.from_ledger(ledger, trust="shuffle", noise="os", arithmetic="float")
     assert certificate.rho == math.inf
     with pytest.raises(ValueError, match="with arithmetic 'float'"):
-        replace(certificate, law=ConcentratedDP(rho=0.5))
+        replace(certificate, guarantee=ConcentratedDP(rho=0.5))
 
 
 @pytest.mark.parametrize(

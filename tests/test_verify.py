@@ -405,14 +405,14 @@ def forged(made, change):
     if made.selection is not None:
         *of_run, score = (sqrt_up(of_one(r)) for r in releases)
         mu = round_up(size * max(Fraction(math.hypot(*of_run)), Fraction(score)))
-        return replace(made, law=replace(made.law, mu=mu), releases=releases, **fields)
+        return replace(made, guarantee=replace(made.guarantee, mu=mu), releases=releases, **fields)
     bound = values["guarantee"]["bound"]
     fields |= {"trust_of_runs": values["trust_of_runs"], "group_size": size}
     found = Certificate.from_ledger(
         ledger, at_delta=1e-6, bound="upper" if size > 1 else bound, **fields
     )
     n_draws = draws_of_group(releases, found.n_draws, size)
-    return replace(found, law=found.law.group(size), n_draws=n_draws)
+    return replace(found, guarantee=found.guarantee.group(size), n_draws=n_draws)
 
 
 def of_one(release):

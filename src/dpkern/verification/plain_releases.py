@@ -1,6 +1,6 @@
 """Releases in plain numbers: what may be wrong with them, and what a certificate says of them.
 
-Of `dpkern verify`, and thus without an import of the ledger, the certificate and the laws.
+Of `dpkern verify`, and thus without an import of the ledger, the certificate and the guarantees.
 """
 
 import math

@@ -32,8 +32,8 @@ SELECTED = (
 )
 
 _TITLE = "Privacy certificate"
-# Laws that have neither mu nor rho, in words.
-_LAWS = {"selection": "selection", "objective_perturbation": "minimiser"}
+# Guarantees that have neither mu nor rho, in words.
+_GUARANTEES = {"selection": "selection", "objective_perturbation": "minimiser"}
 
 
 def adversaries(trust: str, declared: Mapping[str, Any]) -> str:
@@ -74,14 +74,14 @@ def _entries(certificate: "Certificate") -> list[tuple[str, str]]:
     rows = [("guarantee", "none: epsilon is infinite at every delta")]
     if c.states_something:
         rows = [("epsilon", f"{most}{_epsilon(c, c.stated_delta or 1e-6)}")]
-    has_law = c.law.name in _LAWS
+    has_own_kind = c.guarantee.name in _GUARANTEES
     rows += [
         ("unit", c.unit),
         ("neighbours", c.neighbours),
         ("trust", c.trust),
         ("adversary", c.adversary),
-        ("mu", f"{most}{_rounded_up(c.mu)}" if c.zcdp is None and not has_law else "none"),
-        ("rho", f"{most}{_rounded_up(c.rho)}" if not has_law else "none"),
+        ("mu", f"{most}{_rounded_up(c.mu)}" if c.zcdp is None and not has_own_kind else "none"),
+        ("rho", f"{most}{_rounded_up(c.rho)}" if not has_own_kind else "none"),
         ("noise", f"{c.noise}, {_draws(c)} draws" if c.n_draws else "none"),
         ("arithmetic", c.arithmetic),
     ]
@@ -114,7 +114,7 @@ def _epsilon(certificate: "Certificate", delta: float) -> str:
     epsilon = certificate.epsilon(delta)
     text = f"{_rounded_up(epsilon)} at delta {delta!r}"
     if epsilon == math.inf and certificate.states_something:
-        what = _LAWS.get(certificate.law.name, "rho")
+        what = _GUARANTEES.get(certificate.guarantee.name, "rho")
         text += f" (too small a delta for this {what} and 2^-100 of sampling error per draw)"
     return text
 

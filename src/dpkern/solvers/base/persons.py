@@ -100,7 +100,7 @@ def person_bound(
         parameters["person_clip"] = None
         return None
     if budget is not None:
-        _refuse_without_group_law(declaration, parameters)
+        _refuse_without_group_guarantee(declaration, parameters)
     offsets = persons.offsets if _sums_records(declaration, parameters) else None
     if clip is not None and clip != AUTO:
         if offsets is None:
@@ -133,7 +133,7 @@ def _sums_records(declaration: "Declaration", parameters: dict[str, Any]) -> boo
     return declaration.person_sums and fits and not isinstance(parameters["loss"], Custom)
 
 
-def _refuse_without_group_law(declaration: "Declaration", parameters: dict[str, Any]) -> None:
+def _refuse_without_group_guarantee(declaration: "Declaration", parameters: dict[str, Any]) -> None:
     """Raise where the guarantee for one record is not that of Gaussian DP, as groups need."""
     if not declaration.gaussian:
         raise ValueError(
