@@ -1,4 +1,4 @@
-"""prox_sweep beside a loop over users in Python, the NumPy of a skilled user and its twin.
+"""prox_sweep beside a loop over users in Python, the NumPy of a skilled user and its reference.
 
 Sweeps of logistic regression at a point z that wanders by a twentieth of its length from sweep to
 sweep, as a noisy run's does: a state that has settled would flatter Newton's method. NumPy takes as

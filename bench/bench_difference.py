@@ -1,4 +1,4 @@
-"""glm_difference beside glm_gradient, its twin, the NumPy of a skilled user and a numba kernel.
+"""glm_difference beside glm_gradient, its reference, NumPy of a skilled user and a numba kernel.
 
 Margins of the earlier point are ready for all, as from the call before; those of the later point
 are kept for the next. About half of the gradients and half of the differences are clipped. NumPy
@@ -38,8 +38,8 @@ def setup(n: int, d: int, dtype: type, keep_norms: bool) -> tuple[Contenders, np
         "numpy": partial(skilled_difference, X, *mine, dtype(DIFFERENCE_CLIP), dtype(CLIP)),
     }
     if X.nbytes <= 2**25:  # its (n, d) temporaries would take minutes and gigabytes
-        twin = partial(reference.glm_difference, data, new, old, loss="logistic", **clips)
-        contenders["twin"] = partial(twin, grid=2.0**-30, margins=margins)
+        by_numpy = partial(reference.glm_difference, data, new, old, loss="logistic", **clips)
+        contenders["twin"] = partial(by_numpy, grid=2.0**-30, margins=margins)
     if numba is not None:
         parts = 4 * numba.get_num_threads()
         contenders["numba"] = partial(

@@ -1,4 +1,4 @@
-"""glm_gradient, glm_losses beside the twin, the NumPy of a skilled user and a fused numba kernel.
+"""glm_gradient, glm_losses beside the reference, the NumPy of a skilled user, a fused numba kernel.
 
 About half of the records are clipped: rows have norm 1 or so, derivatives lie between -1 and 1, the
 bound is 1/2. NumPy always has its norms ready; dpkern and numba find them in the pass, or have them

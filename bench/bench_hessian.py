@@ -1,4 +1,4 @@
-"""glm_hessian(s) beside tabmat's sandwich, the NumPy of a skilled user, its twin and dgemm.
+"""glm_hessian(s) beside tabmat's sandwich, the NumPy of a skilled user, its reference and dgemm.
 
 Half of n d^2 multiplications and additions would do, as sums are symmetric: n d^2 operations are
 counted. The rivals have the weights of the records ready; dpkern finds margins, second

@@ -79,7 +79,7 @@ def cases(quick: bool) -> list[Case]:
         made = partial(setup, n, d, steps, dtype, quick)
         amount = steps * M * n * d * np.dtype(dtype).itemsize
         name = f"{size} {np.dtype(dtype)}"
-        # Twins of float32 rows compute in doubles, a skilled user's NumPy does not.
+        # References of float32 rows compute in doubles, a skilled user's NumPy does not.
         tolerance = 1e-4 if dtype is np.float64 else 1e-3
         found.append(Case("local_descent", name, made, amount, tolerance=tolerance, goals=goals))
     noisy = partial(setup_noise, n, d, steps)

@@ -1,9 +1,9 @@
-"""newton_direction beside its twin, line_search beside one glm_losses on the same data.
+"""newton_direction beside its reference, line_search beside one glm_losses on the same data.
 
 The Hessians are those of logistic regression on Gaussian rows, with the noise of a release where
-something is to be truncated. The twin calls numpy.linalg.eigh, which reads the same triangle, with
-the threads that BLAS has: "twin, 1 BLAS thread" limits it, which is faster at these sizes on many
-machines.
+something is to be truncated. The reference ("twin") calls numpy.linalg.eigh, which reads
+the same triangle, with the threads that BLAS has: "twin, 1 BLAS thread" limits it, which is faster
+at these sizes on many machines.
 """
 
 from functools import partial
@@ -29,16 +29,16 @@ def setup_newton(m: int, d: int, truncated: bool) -> tuple[Contenders, None]:
         noise = rng.standard_normal((m, d, d))
         H += (noise + noise.transpose(0, 2, 1)) / (2 * np.sqrt(d))
     g = rng.standard_normal((m, d))
-    twin = partial(reference.newton_direction, H, g, floor=FLOOR)
+    by_numpy = partial(reference.newton_direction, H, g, floor=FLOOR)
     limit = ThreadpoolController().limit
 
     def one_thread() -> np.ndarray:
         with limit(limits=1, user_api="blas"):
-            return twin()
+            return by_numpy()
 
     contenders: Contenders = {
         "dpkern": partial(kernels.newton_direction, H, g, floor=FLOOR),
-        "twin": twin,
+        "twin": by_numpy,
         "twin, 1 BLAS thread": one_thread,
         "dgemm": dgemm(),
     }

@@ -1,4 +1,4 @@
-"""clip_and_sum: twin, exact clip bound, exact sums, order, threads, bad input."""
+"""clip_and_sum: reference, exact clip bound, exact sums, order, threads, bad input."""
 
 import itertools
 import math
@@ -52,13 +52,13 @@ def norm_is_at_most(longer, row, clip, grid):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("clip", [0.5, math.inf])
 @pytest.mark.usefixtures("isa")
-def test_clip_and_sum_agrees_with_its_twin(dtype, clip):
+def test_clip_and_sum_agrees_with_its_reference(dtype, clip):
     G = np.random.default_rng(0).standard_normal((300, 7)).astype(dtype)
     offsets = np.array([0, 10, 10, 300])
     grid = None if math.isinf(clip) else 2.0**-30
     ours = kernels.clip_and_sum(G, clip=clip, offsets=offsets, grid=grid)
-    twin = ref.clip_and_sum(G, clip=clip, offsets=offsets, grid=grid)
-    np.testing.assert_allclose(ours, twin, rtol=1e-12, atol=300 * (grid or 1e-15))
+    by_numpy = ref.clip_and_sum(G, clip=clip, offsets=offsets, grid=grid)
+    np.testing.assert_allclose(ours, by_numpy, rtol=1e-12, atol=300 * (grid or 1e-15))
 
 
 @pytest.mark.parametrize("flush", [0, FLUSH])

@@ -1,4 +1,4 @@
-"""Compiled rounds of descent: the kernel, its twin, and the loop over rounds that it stands for."""
+"""Compiled rounds of descent: the kernel, its reference, and the loop of rounds."""
 
 import math
 
@@ -60,7 +60,7 @@ def by_rounds(
 
 
 @pairwise("isa", "layout")
-def test_bits_are_those_of_rounds_one_by_one_and_numbers_those_of_the_twin(make, layout):
+def test_bits_are_those_of_rounds_one_by_one_and_numbers_those_of_numpy(make, layout):
     """For any number of threads, and beside other models."""
     data = make(n=60, p=9, **layout)
     w, clips, grids = start(data, 3), [0.7, 0.1, 3.0], [GRID, GRID / 4.0, 2.0 * GRID]

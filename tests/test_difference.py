@@ -1,4 +1,4 @@
-"""Differences of clipped gradients: twins, margins kept, exact clip bound and sums, telescoping."""
+"""Differences of clipped gradients: reference, margins kept, exact bound and sums, telescoping."""
 
 import itertools
 import math
@@ -37,7 +37,7 @@ def batch_of(data, sizes, seed=4):
 
 
 @pairwise("isa", "layout", "loss")
-def test_difference_agrees_with_its_twin(make, layout, loss):
+def test_difference_agrees_with_its_reference(make, layout, loss):
     data = make(n=400, **layout)
     new, old = points(data)
     batch = batch_of(data, [5, 0, 295, 1])
@@ -295,8 +295,8 @@ def test_records_without_a_finite_derivative_or_norm_never_raise(bare_records, l
     np.testing.assert_array_equal(kernels.glm_difference(both, far, -far, **how), alone)
     margins = np.array([0.3, np.nan, 0.3])
     sums = kernels.glm_difference(both, near, near, margins=margins, **how)
-    twin = ref.glm_difference(both, near, near, margins=margins, **how)
-    np.testing.assert_allclose(sums, twin, atol=2.0**-38)
+    by_numpy = ref.glm_difference(both, near, near, margins=margins, **how)
+    np.testing.assert_allclose(sums, by_numpy, atol=2.0**-38)
     unit = {"scale": np.array([1e200, 1.0]), "shift": np.array([1.0, 0.0])}
     X = np.vstack([rest, [1e200, 1.0]])
     X[:2, 0] = 0.0

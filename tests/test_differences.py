@@ -182,8 +182,8 @@ def test_the_bound_of_a_loss_changes_its_differences_by_rounding_only(make, layo
             np.testing.assert_allclose(bounded, free, rtol=1e-10, atol=1e-11)
             half = {"curvature": 0.5 * loss.smoothness, "grid": 2.0**-40} | how
             found = kernels.glm_difference(data, new, old, **half)
-            twin = ref.glm_difference(data, new, old, **half)
-            np.testing.assert_allclose(found, twin, rtol=1e-12, atol=data.n * 2.0**-40)
+            by_numpy = ref.glm_difference(data, new, old, **half)
+            np.testing.assert_allclose(found, by_numpy, rtol=1e-12, atol=data.n * 2.0**-40)
     assert np.max(np.abs(found - free)) > 1e-3
 
 

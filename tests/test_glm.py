@@ -1,4 +1,4 @@
-"""Generalised linear kernels: twins, derivatives, exact clip bound, exact sums, threads, forks."""
+"""Generalised linear kernels: reference, derivatives, clip bound, exact sums, threads, forks."""
 
 import itertools
 import math
@@ -31,22 +31,22 @@ from dpkern.kernels.grids import finest_grid
 
 
 @pairwise("isa", "layout", strength=3)
-def test_margins_agree_with_their_twin(make, layout):
+def test_margins_agree_with_their_reference(make, layout):
     data = make(n=3000, **layout)
     for w in (models(data), models(data)[0]):
-        twin = ref.glm_margins(data, w)
+        by_numpy = ref.glm_margins(data, w)
         for n_threads in (1, 2, 3, 7):
             z = kernels.glm_margins(data, w, n_threads=n_threads)
-            np.testing.assert_allclose(z, twin, rtol=1e-12, atol=1e-13)
+            np.testing.assert_allclose(z, by_numpy, rtol=1e-12, atol=1e-13)
 
 
 @pairwise("isa", "layout", strength=3)
-def test_norms_agree_with_their_twin(make, layout):
+def test_norms_agree_with_their_reference(make, layout):
     data = make(n=3000, **layout)
-    twin = ref.glm_norms(data)
+    by_numpy = ref.glm_norms(data)
     for n_threads in (1, 2, 3, 7):
         norms = kernels.glm_norms(data, n_threads=n_threads)
-        np.testing.assert_allclose(norms, twin, rtol=1e-13)
+        np.testing.assert_allclose(norms, by_numpy, rtol=1e-13)
 
 
 @pairwise("isa", "layout")
@@ -72,7 +72,7 @@ def test_losses_agree_with_their_twin_for_any_threads(make, layout, loss):
 
 
 @pairwise("isa", "layout", "loss", strength=3, clip=[0.3, 3.0, math.inf])
-def test_gradient_agrees_with_its_twin(make, layout, loss, clip):
+def test_gradient_agrees_with_its_reference(make, layout, loss, clip):
     data = make(n=3000, **layout)
     grid = None if math.isinf(clip) else 2.0**-35
     weight = np.linspace(0.1, 1.0, data.m)
@@ -124,13 +124,13 @@ def test_gradients_of_several_models_have_the_bits_of_each(make, layout, loss, k
             data.row_norms = None
 
 
-def test_gradients_of_several_models_agree_with_their_twin(make):
+def test_gradients_of_several_models_agree_with_their_reference(make):
     data = make(n=300, affine=True, intercept=True)
     w = np.random.default_rng(5).standard_normal((3, data.d))
     for how in ({"clip": [0.3, 1.0, 3.0], "grid": 2.0**-35}, {"clip": math.inf}):
-        twin = ref.glm_gradients(data, w, **how)
+        by_numpy = ref.glm_gradients(data, w, **how)
         found = kernels.glm_gradients(data, w, **how)
-        np.testing.assert_allclose(found, twin, rtol=1e-12, atol=data.n * 2.0**-35)
+        np.testing.assert_allclose(found, by_numpy, rtol=1e-12, atol=data.n * 2.0**-35)
 
 
 @pytest.mark.usefixtures("isa")

@@ -1,4 +1,4 @@
-"""Exact sums of clipped Hessians: twin, rational recomputation, Frobenius bound, threads, grids."""
+"""Exact sums of clipped Hessians: reference, rationals, Frobenius bound, threads, grids."""
 
 import itertools
 import math
@@ -47,26 +47,26 @@ def on_row_grid(data, w, loss, hess_clip, q, silo_weight=None):
 
 
 @pairwise("isa", "layout", "loss", hess_clip=[0.05, 3.0, math.inf])
-def test_sums_agree_with_their_twin(make, layout, loss, hess_clip):
+def test_sums_agree_with_their_reference(make, layout, loss, hess_clip):
     for n, p in ((3000, 11), (500, 40), (200, 8)):
         data = make(n=n, p=p, **layout)
         weight = np.linspace(0.1, 1.0, data.m)
         q = 0.0 if math.isinf(hess_clip) else row_grid(data, hess_clip)
         for w in (models(data, scale=0.2), models(data)[0]):
             how = dict(loss=loss, hess_clip=hess_clip, silo_weight=weight)
-            twin = ref.glm_hessian(data, w, **how)
+            by_numpy = ref.glm_hessian(data, w, **how)
             # A row's entry may round the other way: a step of q times the entries beside it.
             largest = 1.0 if math.isinf(hess_clip) else math.sqrt(hess_clip)
             np.testing.assert_allclose(
                 kernels.glm_hessian(data, w, **how),
-                twin,
+                by_numpy,
                 rtol=1e-12,
                 atol=1e-11 + 20 * q * largest,
             )
 
 
 @pairwise("isa", "layout", "loss", hess_clip=[0.05, math.inf])
-def test_sums_of_majorants_agree_with_their_twin(make, layout, loss, hess_clip):
+def test_sums_of_majorants_agree_with_their_reference(make, layout, loss, hess_clip):
     data = make(n=500, p=11, **layout)
     how = dict(loss=loss, hess_clip=hess_clip, curvature="upper_bound")
     w = models(data)
@@ -133,13 +133,13 @@ def test_long_models_are_passes_of_their_own(make, monkeypatch):
     np.testing.assert_array_equal(*found)
 
 
-def test_sums_at_several_models_agree_with_their_twin(make):
+def test_sums_at_several_models_agree_with_their_reference(make):
     data = make(n=300, csr=True, affine=True, intercept=True)
     w = 0.2 * np.random.default_rng(5).standard_normal((3, data.d))
     for how in ({"hess_clip": [0.3, 1.0, 3.0], "grid": 2.0**-10}, {"hess_clip": math.inf}):
         found = kernels.glm_hessians(data, w, loss="logistic", **how)
-        twin = ref.glm_hessians(data, w, loss="logistic", **how)
-        np.testing.assert_allclose(found, twin, rtol=1e-12, atol=2.0**-9)
+        by_numpy = ref.glm_hessians(data, w, loss="logistic", **how)
+        np.testing.assert_allclose(found, by_numpy, rtol=1e-12, atol=2.0**-9)
 
 
 @pytest.mark.usefixtures("isa")
@@ -275,12 +275,12 @@ def test_every_width_and_number_of_records(make, loss, steps):
             data = make(n=n, p=p, m=1)
             w = models(data, scale=1 / math.sqrt(p))
             H = kernels.glm_hessian(data, w, loss=loss, hess_clip=1.0)[0]
-            twin = ref.glm_hessian(data, w, loss=loss, hess_clip=1.0)[0]
-            np.testing.assert_allclose(H, twin, atol=1e-6)
+            by_numpy = ref.glm_hessian(data, w, loss=loss, hess_clip=1.0)[0]
+            np.testing.assert_allclose(H, by_numpy, atol=1e-6)
     wide = make(n=40, p=1300, m=1)
     H = kernels.glm_hessian(wide, np.zeros(1300), loss=loss, hess_clip=1.0)
-    twin = ref.glm_hessian(wide, np.zeros(1300), loss=loss, hess_clip=1.0)
-    np.testing.assert_allclose(H, twin, atol=1e-6)
+    by_numpy = ref.glm_hessian(wide, np.zeros(1300), loss=loss, hess_clip=1.0)
+    np.testing.assert_allclose(H, by_numpy, atol=1e-6)
 
 
 ROWS = rows(equal=64, long=100)

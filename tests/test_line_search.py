@@ -1,4 +1,4 @@
-"""Losses along a line: twin, the losses at the points, exact clamped sums, threads, bad input."""
+"""Losses along a line: reference, losses at points, exact clamped sums, threads, bad input."""
 
 import math
 from fractions import Fraction
@@ -31,9 +31,9 @@ def test_sums_agree_with_their_twin_for_any_threads(make, layout, loss):
     data = make(n=3000, **layout)
     w, p = models(data)
     for model, direction in ((w, p), (w[0], p), (w, p[0])):
-        twin = ref.line_search(data, model, direction, loss=loss, steps=STEPS)
+        by_numpy = ref.line_search(data, model, direction, loss=loss, steps=STEPS)
         alone = kernels.line_search(data, model, direction, loss=loss, steps=STEPS, n_threads=1)
-        np.testing.assert_allclose(alone, twin, rtol=1e-12)
+        np.testing.assert_allclose(alone, by_numpy, rtol=1e-12)
         for n_threads in (2, 3, 7):
             again = kernels.line_search(
                 data, model, direction, loss=loss, steps=STEPS, n_threads=n_threads
@@ -60,8 +60,8 @@ def test_every_width_and_remainder(make, bare_records, n, p):
         for kept in (None, kernels.glm_norms(data)):
             data.row_norms = kept
             sums = kernels.line_search(data, w, direction, loss=loss, steps=STEPS)
-            twin = ref.line_search(data, w, direction, loss=loss, steps=STEPS)
-            np.testing.assert_allclose(sums, twin, rtol=1e-12)
+            by_numpy = ref.line_search(data, w, direction, loss=loss, steps=STEPS)
+            np.testing.assert_allclose(sums, by_numpy, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("isa")
@@ -140,8 +140,8 @@ def test_clamped_sums_agree_with_their_twin_for_any_order_and_threads(
     how = {"loss": loss, "steps": STEPS, "bound": BOUNDS, "grid": BOUNDS.min() * 2.0**-20}
     how["grid"] = 2.0 ** math.floor(math.log2(how["grid"]))
     alone = kernels.line_search(data, w, p, n_threads=1, **how)
-    twin = ref.line_search(data, w, p, **how)
-    np.testing.assert_allclose(alone, twin, rtol=1e-12, atol=data.n * how["grid"])
+    by_numpy = ref.line_search(data, w, p, **how)
+    np.testing.assert_allclose(alone, by_numpy, rtol=1e-12, atol=data.n * how["grid"])
     order = np.random.default_rng(8).permutation(data.n)
     shuffled = bare_records(data.X[order], data.y[order], data.offsets, **options_of(data))
     for n_threads in (1, 2, 3, 7):

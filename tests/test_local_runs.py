@@ -28,7 +28,7 @@ RUNNERS = [ref.glm_local_descent, kernels.glm_local_descent]
 U = 2.0**-53
 
 
-@pytest.fixture(params=RUNNERS, ids=["twin", "compiled"])
+@pytest.fixture(params=RUNNERS, ids=["numpy", "compiled"])
 def descent(request):
     return request.param
 
@@ -359,7 +359,7 @@ def test_batches_whose_steps_expand_come_near_the_bound_at_the_first_step(descen
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("runner", RUNNERS, ids=["twin", "compiled"])
+@pytest.mark.parametrize("runner", RUNNERS, ids=["numpy", "compiled"])
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_computed_runs_of_neighbours_on_batches_never_part_by_more_than_the_bound(runner, data):
@@ -473,7 +473,7 @@ def neighbours(draw):
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("runner", RUNNERS, ids=["twin", "compiled"])
+@pytest.mark.parametrize("runner", RUNNERS, ids=["numpy", "compiled"])
 @settings(max_examples=150, deadline=None)
 @given(case=neighbours())
 def test_computed_runs_of_neighbours_never_part_by_more_than_the_bound(runner, case):
@@ -519,7 +519,7 @@ SLOPES = {
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("runner", RUNNERS, ids=["twin", "compiled"])
+@pytest.mark.parametrize("runner", RUNNERS, ids=["numpy", "compiled"])
 @settings(max_examples=60, deadline=None)
 @given(case=neighbours(), coarse=st.booleans())
 def test_computed_runs_stay_within_tau_of_200_bit_arithmetic(runner, case, coarse):

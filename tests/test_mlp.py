@@ -1,4 +1,4 @@
-"""Exact sums of clipped gradients of multilayer perceptrons: twin, finite differences, one norm
+"""Exact sums of clipped gradients of perceptrons: reference, finite differences, one norm
 over all layers in rational arithmetic, records that do not touch each other, threads, grids."""
 
 import contextlib
@@ -124,7 +124,7 @@ def gradient_of(x, y, params, net, step=1e-6):
 
 
 @pairwise("isa", "layout", net=NETWORKS, clip=[0.3, 50.0, math.inf])
-def test_sums_agree_with_their_twins(layout, net, clip, records_of):
+def test_sums_agree_with_their_references(layout, net, clip, records_of):
     data = records_of(net, **layout)
     weight = np.linspace(0.1, 1.0, data.m)
     how = dict(net, clip=clip, silo_weight=weight)
@@ -594,8 +594,8 @@ def test_sums_of_more_records_than_were_said_are_exact_until_they_are_clamped(
             coarse = kernel(records, *at, rows=rows, grid=step * 2.0**20, **how)
             rounded = [round(Fraction(v, 1 << 20)) for v in clamped(k)]
             assert list(whole(coarse, step * 2.0**20, steps)[0]) == rounded
-    twin = getattr(ref, kernel.__name__)(records, *at, rows=rows, **how)
-    np.testing.assert_allclose(got, twin, rtol=1e-9, atol=1e-4)
+    by_numpy = getattr(ref, kernel.__name__)(records, *at, rows=rows, **how)
+    np.testing.assert_allclose(got, by_numpy, rtol=1e-9, atol=1e-4)
     # What one record more may do, where the clamp acts.
     moved = whole(got, step, steps) - whole(
         kernel(part(data, chosen[:-1], [0, n - 1]), *at, **how), step, steps

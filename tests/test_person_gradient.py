@@ -1,4 +1,4 @@
-"""Sums in which a person's records are clipped together: twin, exact clip bound, threads."""
+"""Sums in which a person's records are clipped together: reference, exact clip bound, threads."""
 
 import math
 from fractions import Fraction
@@ -45,14 +45,14 @@ def test_sums_agree_with_their_twin_for_any_threads(make, layout, person_clip):
     weight, persons = np.array([1.0, 0.5, 0.25, 1.0]), people(data)
     grid = 2.0 ** -np.array([20.0, 24.0, 28.0, 20.0])
     how = {"clip": 0.5, "persons": persons, "person_clip": person_clip, "silo_weight": weight}
-    twin = ref.glm_person_gradient(data, w, grid=grid, **how)
+    by_numpy = ref.glm_person_gradient(data, w, grid=grid, **how)
     found = [glm_person_gradient(data, w, grid=grid, n_threads=k, **how) for k in (1, 2, 3, 7)]
     for other in found[1:]:
         np.testing.assert_array_equal(found[0], other)
     # Where a scalar is rounded another way, a record or a person differs by a step.
-    steps = np.abs(found[0] - twin) / grid[:, None]
+    steps = np.abs(found[0] - by_numpy) / grid[:, None]
     assert steps.max() <= 8.0
-    np.testing.assert_allclose(found[0], twin, atol=1e-3 * np.abs(twin).max())
+    np.testing.assert_allclose(found[0], by_numpy, atol=1e-3 * np.abs(by_numpy).max())
 
 
 @pytest.mark.usefixtures("isa")

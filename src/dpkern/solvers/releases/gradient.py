@@ -132,9 +132,9 @@ async def compiled_rounds(
 ) -> int:
     """Run the rounds of proximal gradient descent without Python between them.
 
-    Returns the number of rounds that were run: all, with the bits of the loop in the solver's page;
-    or none, where a callback or monitor looks at every round, a penalty is smooth, or the records
-    are on a card. `add` is called with the models of some rounds at a time, (T, d); further
+    Returns the number of rounds that were run: all, with the bits of the loop in the solver's
+    module; or none, where a callback or monitor looks at every round, a penalty is smooth, or the
+    records are on a card. `add` is called with the models of some rounds at a time, (T, d); further
     keywords are the kernel's.
     """
     objective, prox = run.objective, run.objective.proximal
