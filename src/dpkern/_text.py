@@ -50,9 +50,9 @@ def rounded_up(value: float | Decimal, digits: int = 4) -> str:
     return _rounded(value, digits, ROUND_CEILING)
 
 
-def rounded_down(value: float, digits: int = 4) -> str:
-    """Return a few digits, rounded down, apart from the rounding errors of a decimal."""
-    return _rounded(float(f"{value:.{digits + 5}g}"), digits, ROUND_FLOOR)
+def rounded_down(value: float) -> str:
+    """Return four digits, rounded down, apart from the rounding errors of a decimal."""
+    return _rounded(float(f"{value:.9g}"), 4, ROUND_FLOOR)
 
 
 def _rounded(value: float | Decimal, digits: int, rounding: str) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import probability
+from dpkern._text import aligned, figure, rounded_up
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData, is_sparse
 from dpkern.data.csr import has_width_read
@@ -71,15 +72,12 @@ class PrivateRange:
     def __repr__(self) -> str:
         lo, hi = self.feature_range
         names = self.feature_names or tuple(map(str, range(len(lo))))
-        rows = [(name, f"{a:.6g}", f"{b:.6g}") for name, a, b in zip(names, lo, hi, strict=True)]
+        rows = [("feature", "lo", "hi"), *zip(names, lo.tolist(), hi.tolist(), strict=True)]
         if self.target_bound is not None:
-            lowest, highest = self.target_bound
-            rows.append(("target", f"{lowest:.6g}", f"{highest:.6g}"))
-        rows.insert(0, ("feature", "lo", "hi"))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [f"{name:{widths[0]}}  {a:>{widths[1]}}  {b:>{widths[2]}}" for name, a, b in rows]
+            rows.append(("target", *self.target_bound))
+        lines = aligned([[figure(cell) for cell in row] for row in rows], right=(1, 2))
         at = self.privacy.stated_delta or 1e-6
-        spent = f"epsilon {self.privacy.epsilon(at):.4g} at delta {at:g}"
+        spent = f"epsilon {rounded_up(self.privacy.epsilon(at))} at delta {at:g}"
         return "\n".join([*lines, f"row_bound {self.row_bound:.6g}, {spent}"])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import count
-from dpkern._text import aligned, figure
+from dpkern._text import aligned, figure, rounded_up
 from dpkern.data import SiloData
 from dpkern.privacy import Budget, Certificate, compose_sequential
 from dpkern.privacy.guarantees.budget import check_budget
@@ -87,7 +87,7 @@ class Results(Sequence[SolverResult]):
         # A row's budget is no guarantee where a paper's calibration claims it.
         return (
             f"{runs}: each alone has the guarantee of its certificate; releasing all of them costs "
-            f"{most}epsilon {together.epsilon(delta):.6g} at delta {delta:g}{seeded}"
+            f"{most}epsilon {rounded_up(together.epsilon(delta), 6)} at delta {delta:g}{seeded}"
         )
 
 
