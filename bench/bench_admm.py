@@ -1,4 +1,4 @@
-"""prox_sweep beside a loop over users in Python, the NumPy of a skilled user and its twin.
+"""prox_sweep beside a loop over users in Python, the NumPy of a skilled user and its reference.
 
 Sweeps of logistic regression at a point z that wanders by a twentieth of its length from sweep to
 sweep, as a noisy run's does: a state that has settled would flatter Newton's method. NumPy takes as
@@ -18,7 +18,7 @@ from bench.bench_glm import records
 from bench.cases import Case, Contenders
 from bench.speed import speed_test
 from dpkern import Budget, SiloData, kernels, reference, solve
-from dpkern.kernels import ProxState
+from dpkern.kernels import ProxState, installation
 
 GAMMA, LAM, CLIP = 1.0, 0.5, 0.5
 NEWTON = 4
@@ -134,7 +134,7 @@ def setup_central(n: int, d: int) -> tuple[Contenders, np.ndarray]:
         "twin": ours(data, "collapsed", sweep=reference.prox_sweep, grid=2.0**-30),
         "federated": ours(data, "per_user"),
     }
-    if kernels.info()["n_threads"] > 1:
+    if installation.info()["n_threads"] > 1:
         contenders["1 thread"] = ours(data, "collapsed", n_threads=1)
     return contenders, X
 

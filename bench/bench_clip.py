@@ -1,4 +1,4 @@
-"""clip_and_sum beside its twin, NumPy and PyTorch of a skilled user and a fused numba kernel."""
+"""clip_and_sum beside its reference, NumPy and PyTorch of a skilled user, a fused numba kernel."""
 
 from functools import partial
 

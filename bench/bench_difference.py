@@ -1,4 +1,4 @@
-"""glm_difference beside glm_gradient, its twin, the NumPy of a skilled user and a numba kernel.
+"""glm_difference beside glm_gradient, its reference, NumPy of a skilled user and a numba kernel.
 
 Margins of the earlier point are ready for all, as from the call before; those of the later point
 are kept for the next. About half of the gradients and half of the differences are clipped. NumPy
@@ -14,6 +14,7 @@ from bench.cases import Case, Contenders, numba
 from bench.glm_rivals import fused_difference, row_norms, skilled_difference
 from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
+from dpkern.kernels import installation
 
 DIFFERENCE_CLIP = 0.01
 
@@ -37,8 +38,8 @@ def setup(n: int, d: int, dtype: type, keep_norms: bool) -> tuple[Contenders, np
         "numpy": partial(skilled_difference, X, *mine, dtype(DIFFERENCE_CLIP), dtype(CLIP)),
     }
     if X.nbytes <= 2**25:  # its (n, d) temporaries would take minutes and gigabytes
-        twin = partial(reference.glm_difference, data, new, old, loss="logistic", **clips)
-        contenders["twin"] = partial(twin, grid=2.0**-30, margins=margins)
+        by_numpy = partial(reference.glm_difference, data, new, old, loss="logistic", **clips)
+        contenders["twin"] = partial(by_numpy, grid=2.0**-30, margins=margins)
     if numba is not None:
         parts = 4 * numba.get_num_threads()
         contenders["numba"] = partial(
@@ -49,7 +50,7 @@ def setup(n: int, d: int, dtype: type, keep_norms: bool) -> tuple[Contenders, np
         theirs = partial(kernels.glm_difference, doubles, new, old, loss="logistic", **clips)
         kept_doubles = {"margins": kernels.glm_margins(doubles, old), "new_margins": np.empty(n)}
         contenders["float64"] = partial(theirs, **kept_doubles)
-    if kernels.info()["n_threads"] > 1:
+    if installation.info()["n_threads"] > 1:
         contenders["1 thread"] = partial(kept, n_threads=1)
     return contenders, X
 

@@ -13,6 +13,7 @@ import numpy as np
 from bench.cases import Case, Contenders
 from bench.speed import speed_test
 from dpkern import NoiseStream, _core, kernels
+from dpkern.kernels import installation
 
 WORDS = 128  # of a chunk of the stream
 GOALS = {"v4": {"numpy": 4.0}, "v3": {"numpy": 1.7}}
@@ -39,7 +40,7 @@ def setup(n: int, log_ratio: int, isa: str) -> tuple[Contenders, None]:
         "numpy": partial(rng.standard_normal, n, out=out),
         "chacha20": partial(on_isa, stream_alone),
     }
-    if isa == in_use and kernels.info()["n_threads"] > 1:
+    if isa == in_use and installation.info()["n_threads"] > 1:
         contenders["all threads"] = ours
     return contenders, None
 

@@ -1,4 +1,4 @@
-"""glm_gradient, glm_losses beside the twin, the NumPy of a skilled user and a fused numba kernel.
+"""glm_gradient, glm_losses beside the reference, the NumPy of a skilled user, a fused numba kernel.
 
 About half of the records are clipped: rows have norm 1 or so, derivatives lie between -1 and 1, the
 bound is 1/2. NumPy always has its norms ready; dpkern and numba find them in the pass, or have them
@@ -15,6 +15,7 @@ from bench.cases import Case, Contenders, numba
 from bench.glm_rivals import fused, fused_norms, row_norms, skilled
 from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
+from dpkern.kernels import installation
 from dpkern.privacy.sensitivity.grids import choose_grid
 
 CLIP = 0.5
@@ -53,7 +54,7 @@ def setup(n: int, d: int, dtype: type, keep_norms: bool) -> tuple[Contenders, np
             if keep_norms
             else partial(fused, X, y, w, CLIP, parts)
         )
-    if kernels.info()["n_threads"] > 1:
+    if installation.info()["n_threads"] > 1:
         contenders["1 thread"] = partial(gradient, data, n_threads=1)
     if dtype is np.float32:
         contenders["float64"] = partial(gradient, SiloData(records(n, d)[0], y, [0, n]))

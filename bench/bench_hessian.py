@@ -1,4 +1,4 @@
-"""glm_hessian(s) beside tabmat's sandwich, the NumPy of a skilled user, its twin and dgemm.
+"""glm_hessian(s) beside tabmat's sandwich, the NumPy of a skilled user, its reference and dgemm.
 
 Half of n d^2 multiplications and additions would do, as sums are symmetric: n d^2 operations are
 counted. The rivals have the weights of the records ready; dpkern finds margins, second
@@ -16,6 +16,7 @@ from bench.bench_sparse import PER_ROW, N, a9a
 from bench.cases import DGEMM, Case, Contenders, dgemm
 from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
+from dpkern.kernels import installation
 
 try:
     import tabmat
@@ -44,7 +45,7 @@ def setup(n: int, d: int, dtype: type, keep_norms: bool) -> tuple[Contenders, No
         contenders["tabmat"] = partial(tabmat.DenseMatrix(X).sandwich, h)
     if X.nbytes <= 2**25:
         contenders["twin"] = partial(reference.glm_hessian, data, w, **how)
-    if kernels.info()["n_threads"] > 1:
+    if installation.info()["n_threads"] > 1:
         contenders["1 thread"] = partial(ours, n_threads=1)
     contenders["dgemm"] = dgemm()
     return contenders, None

@@ -13,6 +13,7 @@ from bench.cases import Case, Contenders, numba, out_of_cache
 from bench.glm_rivals import local_runs, row_norms, skilled_local_runs
 from bench.speed import speed_test
 from dpkern import NoiseStream, SiloData, kernels, reference
+from dpkern.kernels import installation
 
 M, STEP_SIZE, L2 = 32, 0.5, 1e-3
 
@@ -43,7 +44,7 @@ def setup(n: int, d: int, steps: int, dtype: type, quick: bool) -> tuple[Contend
         contenders["numba"] = partial(
             local_runs, X, y, norms, data.offsets, CLIP, steps, STEP_SIZE, L2
         )
-    if kernels.info()["n_threads"] > 1:
+    if installation.info()["n_threads"] > 1:
         contenders["1 thread"] = partial(ours, n_threads=1)
     return contenders, out_of_cache(2**22) if quick else out_of_cache()
 
@@ -78,7 +79,7 @@ def cases(quick: bool) -> list[Case]:
         made = partial(setup, n, d, steps, dtype, quick)
         amount = steps * M * n * d * np.dtype(dtype).itemsize
         name = f"{size} {np.dtype(dtype)}"
-        # Twins of float32 rows compute in doubles, a skilled user's NumPy does not.
+        # References of float32 rows compute in doubles, a skilled user's NumPy does not.
         tolerance = 1e-4 if dtype is np.float64 else 1e-3
         found.append(Case("local_descent", name, made, amount, tolerance=tolerance, goals=goals))
     noisy = partial(setup_noise, n, d, steps)

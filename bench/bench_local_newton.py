@@ -1,4 +1,4 @@
-"""Whole runs of local_newton: beside the same run on NumPy twins, and beside the run without noise.
+"""Whole runs of local_newton: beside the same run on NumPy references, and without noise.
 
 The run without noise truncates nothing as soon as no eigenvalue is below its floor, and so never
 needs the eigenvectors that noisy Hessians ask for: "no noise, same floor" has the floor of the
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bench.bench_sparse import a9a
-from bench.bench_wd_dp import on_twins
+from bench.bench_wd_dp import on_references
 from bench.cases import Case, Contenders
 from bench.speed import speed_test
 from dpkern import Budget, SiloData, solve
@@ -37,7 +37,7 @@ def setup(rounds: int, dense: bool) -> tuple[Contenders, None]:
         "no noise": partial(run, None),
         "no noise, same floor": partial(run, None, floor=floor),
     }
-    contenders["twin"] = partial(on_twins, contenders["dpkern"])
+    contenders["twin"] = partial(on_references, contenders["dpkern"])
     return contenders, None
 
 

@@ -10,6 +10,7 @@ from bench.bench_sparse import PER_ROW, N, a9a
 from bench.cases import DGEMM, Case, Contenders, dgemm
 from bench.speed import speed_test
 from dpkern import Budget, SiloData, kernels, solve, solve_many
+from dpkern.kernels import installation
 
 BUDGETS = [Budget(epsilon=epsilon, delta=1e-6) for epsilon in (0.1, 0.3, 1.0, 3.0, 10.0)]
 
@@ -36,7 +37,7 @@ def setup(make: partial[SiloData], models: int) -> tuple[Contenders, None]:
     }
     if isinstance(data.X, np.ndarray):
         contenders["dgemm"] = dgemm()
-    if kernels.info()["n_threads"] > 1:
+    if installation.info()["n_threads"] > 1:
         contenders["1 thread"] = partial(contenders["dpkern"], n_threads=1)
     return contenders, None
 

@@ -16,6 +16,7 @@ import numpy as np
 from bench.cases import DGEMM, Case, Contenders, dgemm
 from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
+from dpkern.kernels import installation
 
 try:
     import torch
@@ -160,7 +161,7 @@ def setup(n: int, p: int, layers: tuple[int, ...]) -> tuple[Contenders, None]:
     if torch is not None:
         contenders["opacus"] = opacus(X, y, weights, False)
         contenders["opacus ghost"] = opacus(X, y, weights, True)
-    if kernels.info()["n_threads"] > 1:
+    if installation.info()["n_threads"] > 1:
         contenders["1 thread"] = partial(ours, n_threads=1)
     return contenders, None
 

@@ -1,9 +1,9 @@
-"""newton_direction beside its twin, line_search beside one glm_losses on the same data.
+"""newton_direction beside its reference, line_search beside one glm_losses on the same data.
 
 The Hessians are those of logistic regression on Gaussian rows, with the noise of a release where
-something is to be truncated. The twin calls numpy.linalg.eigh, which reads the same triangle, with
-the threads that BLAS has: "twin, 1 BLAS thread" limits it, which is faster at these sizes on many
-machines.
+something is to be truncated. The reference ("twin") calls numpy.linalg.eigh, which reads
+the same triangle, with the threads that BLAS has: "twin, 1 BLAS thread" limits it, which is faster
+at these sizes on many machines.
 """
 
 from functools import partial
@@ -15,6 +15,7 @@ from bench.bench_glm import records
 from bench.cases import DGEMM, Case, Contenders, dgemm
 from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
+from dpkern.kernels import installation
 
 STEPS = 2.0 ** -np.arange(20)
 FLOOR = 0.05
@@ -28,20 +29,20 @@ def setup_newton(m: int, d: int, truncated: bool) -> tuple[Contenders, None]:
         noise = rng.standard_normal((m, d, d))
         H += (noise + noise.transpose(0, 2, 1)) / (2 * np.sqrt(d))
     g = rng.standard_normal((m, d))
-    twin = partial(reference.newton_direction, H, g, floor=FLOOR)
+    by_numpy = partial(reference.newton_direction, H, g, floor=FLOOR)
     limit = ThreadpoolController().limit
 
     def one_thread() -> np.ndarray:
         with limit(limits=1, user_api="blas"):
-            return twin()
+            return by_numpy()
 
     contenders: Contenders = {
         "dpkern": partial(kernels.newton_direction, H, g, floor=FLOOR),
-        "twin": twin,
+        "twin": by_numpy,
         "twin, 1 BLAS thread": one_thread,
         "dgemm": dgemm(),
     }
-    if kernels.info()["n_threads"] > 1:
+    if installation.info()["n_threads"] > 1:
         contenders["1 thread"] = partial(contenders["dpkern"], n_threads=1)
     return contenders, None
 

@@ -1,4 +1,4 @@
-"""prox beside its twin, the NumPy of a skilled user, numba, and the machine's own copying."""
+"""prox beside its reference, the NumPy of a skilled user, numba, and the machine's own copying."""
 
 from collections.abc import Callable
 from functools import partial

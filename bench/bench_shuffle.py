@@ -12,6 +12,7 @@ import numpy as np
 from bench.cases import Case, Contenders
 from bench.speed import speed_test
 from dpkern import NoiseStream, kernels, reference
+from dpkern.kernels import installation
 
 BOUND = 1.0
 # The paper's size: 25 silos of 1 238 records, dimension 50; coins for epsilon = 1, delta = 1e-6.
@@ -43,7 +44,7 @@ def setup(n: int, d: int, g: int, b: int) -> tuple[Contenders, None]:
     }
     if n * d * (g + b) < 1 << 24:
         contenders["twin"] = partial(reference.shuffle_sum, V, bound=BOUND, g=g, b=b, rng=stream)
-    if kernels.info()["n_threads"] > 1:
+    if installation.info()["n_threads"] > 1:
         contenders["all threads"] = ours
     return contenders, None
 

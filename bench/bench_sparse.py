@@ -13,6 +13,7 @@ from bench.glm_rivals import fused_sparse, skilled
 from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
 from dpkern.io import read_table
+from dpkern.kernels import installation
 
 N, D, PER_ROW = 32_561, 123, 13.9
 
@@ -46,7 +47,7 @@ def setup() -> tuple[Contenders, np.ndarray]:
         contenders["numba"] = partial(
             fused_sparse, X.data, X.indices, X.indptr, y, norms, w, clip, parts
         )
-    if kernels.info()["n_threads"] > 1:
+    if installation.info()["n_threads"] > 1:
         contenders["1 thread"] = partial(ours, data, n_threads=1)
     return contenders, X.data
 

@@ -1,4 +1,4 @@
-"""Whole runs of solvers: beside the same run on NumPy twins, and beside the run without noise.
+"""Whole runs of solvers: beside the same run on NumPy references, and beside the run without noise.
 
 What is left out with the noise is the drawing of it only: the records are clipped in both, and
 their sums rounded.
@@ -25,22 +25,22 @@ def records(n: int, d: int, m: int) -> SiloData:
     return SiloData(X, y, np.unique([0, *cuts, n]), row_bound=1.0)
 
 
-def on_twins(run: Callable[[], np.ndarray]) -> np.ndarray:
-    """The same run with every kernel that has a twin replaced by it."""
-    twins = {name: getattr(reference, name) for name in reference.__all__ if name != "prox"}
-    with mock.patch.multiple(kernels, **twins):
+def on_references(run: Callable[[], np.ndarray]) -> np.ndarray:
+    """The same run with every kernel that has a reference replaced by it."""
+    references = {name: getattr(reference, name) for name in reference.__all__ if name != "prox"}
+    with mock.patch.multiple(kernels, **references):
         return run()
 
 
-def setup(solver: str, n: int, d: int, with_twin: bool, **parameters: float) -> tuple:
+def setup(solver: str, n: int, d: int, with_reference: bool, **parameters: float) -> tuple:
     data = records(n, d, 32)
 
     def run(budget: Budget | None) -> np.ndarray:
         return solve(solver, data, budget=budget, clip=1.0, l2=1e-3, rng=0, **parameters).coef
 
     contenders: Contenders = {"dpkern": partial(run, BUDGET), "no noise": partial(run, None)}
-    if with_twin:
-        contenders["twin"] = partial(on_twins, contenders["dpkern"])
+    if with_reference:
+        contenders["twin"] = partial(on_references, contenders["dpkern"])
     return contenders, out_of_cache() if n >= 500_000 else data.X
 
 

@@ -61,7 +61,7 @@ def silo(j: int, silos: int, dim: int, transport: str, where: Any) -> None:
 
         link: Any = FlowerLink(f"s{j}", where, insecure=True, deadline=_DEADLINE)
     else:
-        from dpkern.federated.local import ProcessLink
+        from tests.local_stars import ProcessLink
 
         link = ProcessLink(f"s{j}", *where, deadline=_DEADLINE)
     with link:
@@ -89,7 +89,7 @@ def federation_of(study: Study, transport: str) -> Iterator[tuple[Any, Any]]:
 
             yield Federation(study, star=connect), link.address
         return
-    from dpkern.federated.local import ProcessStar
+    from tests.local_stars import ProcessStar
 
     key = secrets.token_bytes(16)
     star = ProcessStar(study.names, key, deadline=_DEADLINE)

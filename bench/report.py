@@ -58,7 +58,7 @@ from bench import (
 from bench.cases import READERS, Case, Times, measure, numba
 from bench.native import seconds_in_c
 from bench.performance_page import rate_of
-from dpkern import _threads, kernels
+from dpkern import _threads
 from dpkern.kernels import installation
 from dpkern.solvers.base.learning import NothingLearntWarning
 
@@ -203,13 +203,13 @@ def main() -> None:
     load = [machine.warn_of_load("start")]
     with threadpool_limits(options.threads) if options.threads else nullcontext():
         if options.threads:
-            # Also what kernels.info and the number of contenders go by.
+            # Also what kernels.installation.info and the number of contenders go by.
             installation.usable_cores = _threads.usable_cores = lambda: options.threads
             if numba is not None:
                 numba.set_num_threads(options.threads)
-        one = kernels.info()["n_threads"] == 1
+        one = installation.info()["n_threads"] == 1
         watch = machine.Watch(options.quick, time.process_time if one else time.perf_counter)
-        about = {"date": stamp.isoformat(), "machine": machine.name(), **kernels.info()}
+        about = {"date": stamp.isoformat(), "machine": machine.name(), **installation.info()}
         print(f"{about['machine']}; {about['isa']}, {about['n_threads']} threads; {watch.shown()}")
         print(head(options.native))
         rows = []

@@ -2,8 +2,8 @@
 
 A design of strength t runs every combination of values of any t factors, in far fewer cases than
 their product has: a fault that needs t values to meet is met. The options of the records are
-combined by threes always; a kernel's agreement with its twin is tried at strength 3 throughout,
-since kernels are compiled for an instruction set, a kind of rows and a loss.
+combined by threes always; a kernel's agreement with its reference is tried at strength 3
+throughout, since kernels are compiled for an instruction set, a kind of rows and a loss.
 """
 
 import itertools

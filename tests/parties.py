@@ -3,11 +3,11 @@
 import threading
 
 import numpy as np
+from local_stars import QueueStar
 
 import dpkern as dpk
 from dpkern.data.parted import held_by
 from dpkern.federated.links import public_reason
-from dpkern.federated.local import QueueStar
 from dpkern.federated.party import CoordinatorParty, SiloParty
 
 
@@ -84,3 +84,8 @@ class Study:
         for silo in silos:
             silo.join()
         return self.results
+
+
+def unmask(messages):
+    """The sum of one round's messages of all silos, modulo 2^64."""
+    return np.add.reduce(messages, axis=0, dtype=np.uint64).view(np.int64)

@@ -10,6 +10,9 @@ from released_data import data, numbers
 
 import dpkern as dpk
 from dpkern import kernels
+from dpkern.kernels.glm import loss_derivatives, loss_values
+from dpkern.kernels.mlp import mlp_size
+from dpkern.kernels.persons import glm_person_gradient
 from dpkern.models.losses import Huber, SmoothedHinge
 from dpkern.models.penalties import L1, PL, Box, ElasticNet, GroupLasso, L2Ball, Simplex
 from dpkern.stream import Purpose
@@ -51,7 +54,7 @@ def of_linear_models() -> Iterator[tuple[str, Call]]:
         yield f"glm/gradients/{layout}", partial(kernels.glm_gradients, d, w[:3], **several)
         people = np.unique(np.concatenate([d.offsets, np.arange(0, d.n, 5), [d.n]]))
         of_people = {"loss": loss, "clip": 0.5, "persons": people, "person_clip": 1.0}
-        yield f"glm/persons/{layout}", partial(kernels.glm_person_gradient, d, w, **of_people)
+        yield f"glm/persons/{layout}", partial(glm_person_gradient, d, w, **of_people)
         yield f"glm/difference/{layout}", partial(difference, gradient_clip=0.5)
         yield f"hessian/{layout}", partial(hessian, w)
         bounds = {"hess_clip": [0.25, 0.5, 0.125], "loss": loss, "grid": 2.0**-26}
@@ -108,7 +111,7 @@ def sweeps(
 
 
 def of_loss(y: Any, z: Any, loss: Any, *, n_threads: int) -> Any:
-    return kernels.loss_values(y, z, loss=loss), kernels.loss_derivatives(y, z, loss=loss)
+    return loss_values(y, z, loss=loss), loss_derivatives(y, z, loss=loss)
 
 
 def of_networks() -> Iterator[tuple[str, Call]]:
@@ -118,7 +121,7 @@ def of_networks() -> Iterator[tuple[str, Call]]:
         ("csr-regression-model-large", (6, 1), "tanh", "squared"),
         ("range-regression-model-large", (6, 1), "tanh", Huber(0.75)),
     ):
-        d, size = data(key), kernels.mlp_size(11, layers)
+        d, size = data(key), mlp_size(11, layers)
         a, b = 0.25 * numbers("a", size), 0.25 * numbers("b", size)
         how = {"layers": layers, "activation": activation, "loss": loss, "clip": 0.5}
         name = loss if isinstance(loss, str) else loss.name

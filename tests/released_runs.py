@@ -16,6 +16,7 @@ from released_data import Matrix, data
 
 import dpkern as dpk
 from dpkern.models.losses import Custom, Huber, SmoothedHinge
+from dpkern.models.penalties import PL, Box, ElasticNet, GroupLasso, L2Ball, NonNegative, Simplex
 from dpkern.solvers import Declared
 
 SEED = 7
@@ -142,15 +143,15 @@ def models_and_layouts() -> Iterator[Case]:
 
 def penalties() -> Iterator[Case]:
     everywhere = {
-        "pl": dpk.PL(0.25),
-        "elastic_net": dpk.ElasticNet(0.0625, l1_ratio=0.4),
+        "pl": PL(0.25),
+        "elastic_net": ElasticNet(0.0625, l1_ratio=0.4),
     }
     some = {
-        "group_lasso": dpk.GroupLasso(0.0625, groups=[1, 3, 1]),
-        "l2_ball": dpk.L2Ball(0.5),
-        "box": dpk.Box(-0.125, [0.25, 0.125, 0.25, 0.5, 1.0]),
-        "simplex": dpk.Simplex(0.75),
-        "non_negative": dpk.NonNegative(),
+        "group_lasso": GroupLasso(0.0625, groups=[1, 3, 1]),
+        "l2_ball": L2Ball(0.5),
+        "box": Box(-0.125, [0.25, 0.125, 0.25, 0.5, 1.0]),
+        "simplex": Simplex(0.75),
+        "non_negative": NonNegative(),
     }
     for i, solver in enumerate(PROXIMAL):
         chosen = dict(everywhere)
@@ -163,7 +164,7 @@ def penalties() -> Iterator[Case]:
                 continue
             yield case(solver, f"penalty/{name}", penalty=penalty)
     for solver in ("wd_dp", "output_perturbation"):
-        yield case(solver, "penalty/pl", penalty=dpk.PL(0.25))
+        yield case(solver, "penalty/pl", penalty=PL(0.25))
     yield case("wd_dp", "silo/penalty/box", trust="silo", penalty=some["box"])
 
 
@@ -190,9 +191,9 @@ def local_runs() -> Iterator[Case]:
         yield run(f"silo/K{K}/last_iterate", trust="silo", local_steps=K, accounting="last_iterate")
     for trust in ("central", "silo"):
         yield run(f"{trust}/K1/add_remove", trust=trust, **HIDDEN)
-    yield run("silo/K3/elastic_net", trust="silo", local_steps=3, penalty=dpk.ElasticNet(0.125))
+    yield run("silo/K3/elastic_net", trust="silo", local_steps=3, penalty=ElasticNet(0.125))
     yield run("central/K3/l1", local_steps=3, l1=0.0625)
-    yield run("central/K3/pl", local_steps=3, penalty=dpk.PL(0.125))
+    yield run("central/K3/pl", local_steps=3, penalty=PL(0.125))
     yield run("central/K3/theorem", local_steps=3, step_size="theorem")
     yield run("central/K3/csr", "csr", local_steps=3)
     yield run("silo/K3/last_iterate/csr", "csr", trust="silo", local_steps=3, rounds=2, l1=0.0625,

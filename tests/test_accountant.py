@@ -283,7 +283,7 @@ def test_private_ranges_are_charged(accountant, path):
 def test_other_releases_are_charged_by_hand(accountant):
     assert accountant.charge("mean age", mu=0.2) == 1
     assert accountant.charge("a histogram", epsilon=0.5, delta=0.0) == 2
-    certificate = Certificate(trust="central", noise="os", law=GaussianDP(mu=0.1), n_draws=1)
+    certificate = Certificate(trust="central", noise="os", guarantee=GaussianDP(mu=0.1), n_draws=1)
     assert accountant.charge("a median", certificate) == 3
     assert accountant.charge("counts", rho=0.01) == 4
     assert 0.5 < accountant.spent < 2.0
@@ -305,7 +305,7 @@ def test_other_releases_are_charged_by_hand(accountant):
 
 
 def test_a_certificate_that_states_nothing_has_no_room(accountant):
-    nothing = Certificate(trust="central", noise="os", law=GaussianDP(mu=math.inf), n_draws=0)
+    nothing = Certificate(trust="central", noise="os", guarantee=GaussianDP(mu=math.inf), n_draws=0)
     with pytest.raises(BudgetSpentError, match="asked for epsilon infinite"):
         accountant.charge("records", nothing)
 

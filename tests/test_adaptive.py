@@ -117,7 +117,7 @@ def test_a_pair_of_a_profile_is_where_it_falls_to_delta():
 
 
 def test_what_states_nothing_has_no_cost():
-    nothing = Certificate(trust="central", noise="os", law=GaussianDP(mu=math.inf), n_draws=0)
+    nothing = Certificate(trust="central", noise="os", guarantee=GaussianDP(mu=math.inf), n_draws=0)
     for split in splits_of(1.0, DELTA):
         cost = split.cost(Spending.of([nothing], "replace_one"), Cost())
         assert not cost.within(split.limit)
@@ -225,7 +225,9 @@ def test_a_list_that_takes_all_is_given_back_only_unused(tmp_path):
     whole = gdp_mu(1.0, DELTA) * (1.0 - 1e-9)
     number = accountant.charge("a run", mu=whole)
     assert accountant.remaining == 0.0
-    stopped = Certificate(trust="central", noise="os", law=GaussianDP(mu=0.5 * whole), n_draws=1)
+    stopped = Certificate(
+        trust="central", noise="os", guarantee=GaussianDP(mu=0.5 * whole), n_draws=1
+    )
     accountant.settle(number, stopped)
     assert accountant.remaining == 0.0
     assert accountant.spent < 0.6
@@ -233,14 +235,14 @@ def test_a_list_that_takes_all_is_given_back_only_unused(tmp_path):
     other = Accountant(tmp_path / "b.json", epsilon=1.0, delta=DELTA)
     number = other.charge("a run", mu=whole)
     other.settle(
-        number, Certificate(trust="central", noise="os", law=GaussianDP(mu=0.0), n_draws=0)
+        number, Certificate(trust="central", noise="os", guarantee=GaussianDP(mu=0.0), n_draws=0)
     )
     assert other.spent == 0.0
     assert other.remaining > 0.98
 
 
 def gaussian_certificate(mu):
-    return Certificate(trust="central", noise="os", law=GaussianDP(mu=mu), n_draws=0)
+    return Certificate(trust="central", noise="os", guarantee=GaussianDP(mu=mu), n_draws=0)
 
 
 @pytest.mark.parametrize("k", [1, 32, 63])
@@ -274,7 +276,7 @@ def test_a_gaussian_run_that_is_stopped_gives_back_its_squares(tmp_path):
 def test_a_certificate_dearer_than_its_bound_leaves_nothing(tmp_path, law):
     accountant = Accountant(tmp_path / "a.json", epsilon=3.0, delta=DELTA)
     number = accountant.charge("a run", mu=0.5)
-    settled = {"trust": "central", "noise": "os", "law": law, "n_draws": 0, "bound": "upper"}
+    settled = {"trust": "central", "noise": "os", "guarantee": law, "n_draws": 0, "bound": "upper"}
     accountant.settle(number, Certificate(**settled))
     assert accountant.spent > 3.0
     assert accountant.remaining == 0.0

@@ -13,6 +13,7 @@ from pairwise import pairwise
 import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
+from dpkern.kernels.grids import hessian_row_grid
 from dpkern.privacy import NoiseStream, compose_parallel, compose_sequential
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms.channel import Channel
@@ -96,7 +97,7 @@ def test_what_a_record_adds_to_a_sum_does_not_depend_on_where_it_stands(make, la
         np.testing.assert_array_equal(
             integers(kernel(together), q)[0], integers(kernel(alone), q).sum(axis=0)
         )
-    q2 = kernels.hessian_row_grid(331, 0.5, together.d) ** 2
+    q2 = hessian_row_grid(331, 0.5, together.d) ** 2
     H = [kernels.glm_hessian(data, w, loss=loss, hess_clip=0.5) for data in (together, alone)]
     np.testing.assert_array_equal(integers(H[0], q2)[0], integers(H[1], q2).sum(axis=0))
 
@@ -162,7 +163,7 @@ def test_decreases_of_the_loss_beyond_2_52_steps_are_clamped(bare_records):
 def test_hessian_sums_of_more_records_than_were_said_are_exact_until_they_are_clamped(make, grid):
     data = make(n=3000, p=5, m=1, seed=3)
     w, B, records = np.zeros(5), 0.7, 8
-    q2 = kernels.hessian_row_grid(records, B, 5) ** 2
+    q2 = hessian_row_grid(records, B, 5) ** 2
     alone = make(n=3000, p=5, m=1, seed=3)
     alone.offsets, alone.m = np.arange(3001), 3000
     how = {"loss": "squared", "hess_clip": B, "records": records}
@@ -189,7 +190,7 @@ def test_adding_a_record_moves_a_clamped_sum_by_no_more_than_its_bound(bare_reco
     rng = np.random.default_rng(2)
     q, n = 2.0**-50, 80
     X = 4.0 * (rng.standard_normal((n, 2)) + 2.0)
-    q2 = kernels.hessian_row_grid(2, 1.0, 2) ** 2
+    q2 = hessian_row_grid(2, 1.0, 2) ** 2
     sums, hessians = [], []
     for k in range(1, n):
         data = bare_records(X[:k], np.ones(k), [0, k])
@@ -358,14 +359,19 @@ def transcript(result):
 def deaf(monkeypatch):
     """Mechanisms release the same bits whatever the records are; returns what they were made of,
     and what the kernels chose steps of rows by."""
-    made, row_grid = [], kernels.hessian_row_grid
+    made, row_grid = [], hessian_row_grid
 
     def chosen(*public):
         made.append(public)
         return row_grid(*public)
 
-    monkeypatch.setattr(kernels, "hessian_row_grid", chosen)
-    monkeypatch.setattr("dpkern.kernels.hessian.hessian_row_grid", chosen)
+    for module in (
+        "kernels.hessian",
+        "privacy.mechanisms.hessian",
+        "privacy.sensitivity.grids",
+        "solvers.releases.newton_direction",
+    ):
+        monkeypatch.setattr(f"dpkern.{module}.hessian_row_grid", chosen)
 
     def deafen(kind, answer):
         release = kind.release

@@ -9,6 +9,17 @@ import scipy.sparse
 
 import dpkern as dpk
 from dpkern import kernels
+from dpkern.models.penalties import (
+    L1,
+    L2,
+    PL,
+    Box,
+    ElasticNet,
+    GroupLasso,
+    L2Ball,
+    NonNegative,
+    Simplex,
+)
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.sampling.participation import sample_users, walk_graph
 from dpkern.solvers import Objective
@@ -119,13 +130,13 @@ def test_logistic_regression_is_that_of_scikit_learn(mode, penalize_intercept):
 
 
 PENALTIES = {
-    "non_negative": dpk.NonNegative(),
-    "box": dpk.Box(-0.1, 0.2),
-    "l2_ball": dpk.L2Ball(0.3),
-    "group_lasso": dpk.GroupLasso(0.05, groups=[2, 2]),
-    "elastic_net": dpk.ElasticNet(0.05),
-    "simplex": dpk.Simplex(),
-    "pl": dpk.PL(0.05),
+    "non_negative": NonNegative(),
+    "box": Box(-0.1, 0.2),
+    "l2_ball": L2Ball(0.3),
+    "group_lasso": GroupLasso(0.05, groups=[2, 2]),
+    "elastic_net": ElasticNet(0.05),
+    "simplex": Simplex(),
+    "pl": PL(0.05),
 }
 
 
@@ -144,7 +155,7 @@ def test_penalties_and_constraints_act_by_their_prox(name, free_intercept):
 
 def test_l1_and_a_penalty_of_the_norm_have_one_prox():
     """The sum of both, by its definition: no point nearby is better."""
-    penalty = dpk.L2(0.3) + dpk.L1(0.2) + dpk.PL(0.4)
+    penalty = L2(0.3) + L1(0.2) + PL(0.4)
     objective = Objective(make_data(), dpk.losses.Logistic(), penalty=penalty)
     rng = np.random.default_rng(0)
 

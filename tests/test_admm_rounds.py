@@ -1,4 +1,4 @@
-"""Compiled rounds of ADMM: the kernel, its twin, and the loop over rounds that it stands for."""
+"""Compiled rounds of ADMM: the kernel, its reference, and the loop of rounds."""
 
 import itertools
 import math
@@ -108,13 +108,13 @@ def test_bits_are_those_of_the_kernels_round_by_round_and_the_twin_agrees(make, 
                 for a, b in zip(arrays(ours), arrays(expected), strict=True):
                     np.testing.assert_array_equal(a, b)
             if isa == _core.isa_names()[0] and data.d < 100:
-                twin = state_of(kind, data)
+                by_numpy = state_of(kind, data)
                 # A rounding of t may move a vector by a step of the grid.
                 near = {"rtol": 1e-9, "atol": 8 * ROUNDS * GRID}
                 np.testing.assert_allclose(
-                    points, ref.admm_rounds(data, twin, start, **given), **near
+                    points, ref.admm_rounds(data, by_numpy, start, **given), **near
                 )
-                for a, b in zip(arrays(twin), arrays(expected), strict=True):
+                for a, b in zip(arrays(by_numpy), arrays(expected), strict=True):
                     np.testing.assert_allclose(a, b, **near)
 
 

@@ -84,7 +84,7 @@ def test_chunks_hold_the_blocks_of_their_addresses(chunk, isa):
     assert words.astype("<u8").tobytes() == expected.tobytes()
 
 
-def test_stream_equals_its_twin(isa):
+def test_stream_equals_its_reference(isa):
     key, nonce = bytes(range(50, 82)), 7 << 48 | 5
     words = np.empty(1280, dtype=np.uint64)
     _core.chacha20_chunks(key, nonce, 0, words)

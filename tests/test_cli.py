@@ -21,6 +21,7 @@ from tqdm import tqdm
 import dpkern as dpk
 from dpkern import datasets, io
 from dpkern.cli import _arguments, _data, _output, _parsed, compare, fit, main, predict
+from dpkern.kernels import installation
 from dpkern.solvers import SOLVERS
 
 BUDGET = ["--epsilon", "2", "--delta", "1e-5"]
@@ -775,11 +776,11 @@ def test_compare_without_matplotlib_says_how_to_get_it(capsys, tmp_path, train, 
 
 
 def test_info_says_when_kernels_run_serially(capsys, monkeypatch):
-    facts = dpk.kernels.info()
+    facts = installation.info()
     out, _ = shown(capsys, ["info"])
     assert facts["version"] in out
     assert ("serially" in out) == (not facts["openmp"])
-    monkeypatch.setattr(dpk.kernels, "info", lambda: facts | {"openmp": False, "n_threads": 1})
+    monkeypatch.setattr(installation, "info", lambda: facts | {"openmp": False, "n_threads": 1})
     assert "serially" in shown(capsys, ["info"])[0]
 
 

@@ -1,4 +1,4 @@
-"""clip_and_sum: twin, exact clip bound, exact sums, order, threads, bad input."""
+"""clip_and_sum: reference, exact clip bound, exact sums, order, threads, bad input."""
 
 import itertools
 import math
@@ -15,12 +15,13 @@ from pairwise import pairwise
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
+from dpkern.kernels.grids import finest_grid
 
 FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
 
 
 def grids(clip, dim, n=1):
-    fine, coarse = kernels.finest_grid(n, clip), coarsest_grid(clip, dim)
+    fine, coarse = finest_grid(n, clip), coarsest_grid(clip, dim)
     middle = 2.0 ** round((math.log2(fine) + math.log2(coarse)) / 2)
     return [fine, middle, coarse]
 
@@ -51,13 +52,13 @@ def norm_is_at_most(longer, row, clip, grid):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("clip", [0.5, math.inf])
 @pytest.mark.usefixtures("isa")
-def test_clip_and_sum_agrees_with_its_twin(dtype, clip):
+def test_clip_and_sum_agrees_with_its_reference(dtype, clip):
     G = np.random.default_rng(0).standard_normal((300, 7)).astype(dtype)
     offsets = np.array([0, 10, 10, 300])
     grid = None if math.isinf(clip) else 2.0**-30
     ours = kernels.clip_and_sum(G, clip=clip, offsets=offsets, grid=grid)
-    twin = ref.clip_and_sum(G, clip=clip, offsets=offsets, grid=grid)
-    np.testing.assert_allclose(ours, twin, rtol=1e-12, atol=300 * (grid or 1e-15))
+    by_numpy = ref.clip_and_sum(G, clip=clip, offsets=offsets, grid=grid)
+    np.testing.assert_allclose(ours, by_numpy, rtol=1e-12, atol=300 * (grid or 1e-15))
 
 
 @pytest.mark.parametrize("flush", [0, FLUSH])
@@ -86,7 +87,7 @@ def test_a_norm_that_rounds_down_at_every_step_stays_inside_the_clip(longer):
     row = np.full(40_000, math.sqrt(0.9 * 2.0**-53))
     row[:8] = 1.0
     for clip in (1.0, 1.3, 1.7):
-        norm_is_at_most(longer, row, clip, kernels.finest_grid(1, clip))
+        norm_is_at_most(longer, row, clip, finest_grid(1, clip))
 
 
 @given(
@@ -109,7 +110,7 @@ def test_clip_bound_holds_for_random_rows(row, exponent, clip, clip_exponent, de
         with np.errstate(over="ignore", under="ignore"):
             row = np.ldexp(row, exponent)
     clip = math.ldexp(clip, clip_exponent)
-    fine, coarse = kernels.finest_grid(1, clip), coarsest_grid(clip, row.size)
+    fine, coarse = finest_grid(1, clip), coarsest_grid(clip, row.size)
     span = math.log2(coarse) - math.log2(fine)
     norm_is_at_most(longer, row, clip, fine * 2.0 ** round(depth * span))
 
@@ -126,7 +127,7 @@ def test_sum_is_that_of_rows_alone_for_any_length_and_wherever_rows_are_left_out
     n = 9 if dim > 100 else 100
     G = (rng.standard_normal((n, dim)) * 10.0 ** rng.integers(0, 4, (n, 1))).astype(dtype)
     clip = 1.1
-    q = kernels.finest_grid(n, clip)
+    q = finest_grid(n, clip)
     each = np.array([kernels.clip_and_sum(row[None, :], clip=clip, grid=q)[0] for row in G])
     for left_out in [[], [0], [1], [0, 1], [2, 5], [n - 1], [n - 2, n - 1], list(range(n))]:
         spoilt = G.copy()
@@ -147,7 +148,7 @@ def test_wide_rows_shared_by_threads_give_the_sum_of_rows_alone(dim, dtype):
     n = 15
     G = (rng.standard_normal((n, dim)) * 10.0 ** rng.integers(-3, 1, (n, 1))).astype(dtype)
     G[[2, 8], -1] = math.nan
-    q = kernels.finest_grid(n, 1.1)
+    q = finest_grid(n, 1.1)
     each = np.array([kernels.clip_and_sum(g[None], clip=1.1, grid=q, n_threads=1)[0] for g in G])
     assert np.count_nonzero(np.any(each, axis=1)) == n - 2
     integers = (each / q).astype(np.int64)
@@ -166,7 +167,7 @@ def test_wide_rows_shared_by_threads_give_the_sum_of_rows_alone(dim, dtype):
 def test_every_silo_is_clipped_for_its_own_grid(dim, longer):
     """The allowance for rounding is that of the silo's grid, whatever those of the others are."""
     clip, G = 1.0, np.ones((3, dim))
-    fine, coarse = kernels.finest_grid(1, clip), coarsest_grid(clip, dim)
+    fine, coarse = finest_grid(1, clip), coarsest_grid(clip, dim)
     for grids in ([fine, coarse, fine], [coarse, fine, coarse]):
         out = kernels.clip_and_sum(G, clip=clip, grid=grids, offsets=np.arange(4), n_threads=2)
         for v, q in zip(out, grids, strict=True):
@@ -200,7 +201,7 @@ def test_sum_is_that_of_rounded_rows_for_any_order_partition_and_threads(depth, 
     rng = np.random.default_rng(2)
     n, dim, clip = 3000, 9, 0.7
     G = rng.standard_normal((n, dim)) * 10.0 ** rng.integers(-8, 8, (n, 1))
-    q = kernels.finest_grid(n, clip) * 2.0**depth
+    q = finest_grid(n, clip) * 2.0**depth
     each = kernels.clip_and_sum(G, clip=clip, grid=q, offsets=np.arange(n + 1))
     whole = kernels.clip_and_sum(G, clip=clip, grid=q)
     exact = np.array(steps(each, q), dtype=object).reshape(n, dim).sum(axis=0)
@@ -219,7 +220,7 @@ def test_opposite_rows_cancel_exactly_and_full_rows_add_exactly():
     for clip in (0.3, 1.0, 7.0):
         row = np.array([1e5, -2e5, 3e5])
         assert not np.any(kernels.clip_and_sum(np.array([row, -row] * 500), clip=clip))
-        q = kernels.finest_grid(1000, clip)
+        q = finest_grid(1000, clip)
         one = kernels.clip_and_sum(row[None, :], clip=clip, grid=q)
         many = kernels.clip_and_sum(np.tile(row, (1000, 1)), clip=clip)
         np.testing.assert_array_equal(many, 1000 * one)
@@ -228,7 +229,7 @@ def test_opposite_rows_cancel_exactly_and_full_rows_add_exactly():
 @pytest.mark.usefixtures("isa")
 def test_grid_none_is_the_finest_that_holds_the_sum(steps):
     for n, clip in [(1, 1.0), (2, 1.0), (3, 1.0), (100, 0.3), (4097, 2.0**-200), (8, 1e30)]:
-        q = kernels.finest_grid(n, clip)
+        q = finest_grid(n, clip)
         assert max(n, 2) * Fraction(clip) <= 2**52 * Fraction(q)
         assert max(n, 2) * Fraction(clip) > 2**51 * Fraction(q)
         G = np.random.default_rng(n).standard_normal((n, 3))
@@ -243,7 +244,7 @@ def test_a_silo_s_grid_is_judged_by_that_silo_s_records(steps):
     """A double holds the silo's sum only where its own records fit, whatever the others hold."""
     G = np.ones((1001, 1))
     offsets = np.array([0, 1, 1001])
-    fine, coarse = kernels.finest_grid(1, 1.0), kernels.finest_grid(1000, 1.0)
+    fine, coarse = finest_grid(1, 1.0), finest_grid(1000, 1.0)
     out = kernels.clip_and_sum(G, clip=1.0, offsets=offsets, grid=[fine, coarse])
     steps(out[0], fine)
     steps(out[1], coarse)

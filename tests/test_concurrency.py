@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
+from dpkern.models.penalties import L1
 from dpkern.verification import verify
 
 THREADS = 8
@@ -24,7 +25,7 @@ RUNS = {
     "gradient_descent": {"rounds": 5},
     "prox_sgd": {"rounds": 5, "batch_size": 50},
     "local_newton": {"rounds": 3, "l2": 0.1, "trust": "silo"},
-    "admm": {"rounds": 4, "penalty": dpk.L1(0.01)},
+    "admm": {"rounds": 4, "penalty": L1(0.01)},
 }
 
 

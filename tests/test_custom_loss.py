@@ -253,7 +253,7 @@ def broken(y, z):
 @pytest.mark.parametrize("p", [5, 700], ids=["block", "row by row"])
 @pytest.mark.parametrize("formula", [cauchy, poisson, broken])
 @pytest.mark.usefixtures("isa")
-def test_a_formula_agrees_with_its_numpy_twin(make, formula, p):
+def test_a_formula_agrees_with_its_numpy_form(make, formula, p):
     for options in ({}, {"csr": True}, {"dtype": np.float32, "intercept": True}):
         data = make(n=300, p=p, **options)
         w = np.random.default_rng(1).standard_normal(data.d) / math.sqrt(p)

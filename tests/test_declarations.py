@@ -12,6 +12,7 @@ import pytest
 
 import dpkern as dpk
 from dpkern._numbers import count
+from dpkern.models.penalties import L1, L2, PL, ElasticNet, GroupLasso, L2Ball
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.declaration import solver as declare
 from dpkern.solvers.base.options import UNDECLARED, Option, options_of
@@ -333,15 +334,15 @@ SHARED_BAD = [
 ]
 PENALTIES_BAD = [
     (
-        {"penalty": dpk.ElasticNet(0.1), "l1": 0.1},
+        {"penalty": ElasticNet(0.1), "l1": 0.1},
         "penalty must not have L1 beside 'elastic_net': both act by their prox",
     ),
     (
-        {"penalty": dpk.PL(0.1) + dpk.L2Ball()},
+        {"penalty": PL(0.1) + L2Ball()},
         "penalty must have at most one term beside L2 and L1, got pl, l2_ball",
     ),
     (
-        {"penalty": dpk.GroupLasso(0.1, groups=[2, 3])},
+        {"penalty": GroupLasso(0.1, groups=[2, 3])},
         "penalty must be for the 6 penalised coordinates, got 'group_lasso' for 5",
     ),
 ]
@@ -369,7 +370,7 @@ def bad_values(name):
         for bad, message in PENALTIES_BAD:
             yield bad, ValueError, message
     else:
-        for bad in ({"l1": 0.1}, {"penalty": dpk.L1(0.1)}, {"penalty": dpk.PL(0.1)}):
+        for bad in ({"l1": 0.1}, {"penalty": L1(0.1)}, {"penalty": PL(0.1)}):
             yield bad, ValueError, f"{next(iter(bad))} must be absent in {name}, which takes l2"
     if "step_size" in declared.own:
         for bad in STEPS_BAD:
@@ -388,11 +389,11 @@ def test_bad_argument_is_refused_by_name_before_any_release(name, data):
 
 
 def test_a_strength_below_0_is_refused_when_the_penalty_is_made():
-    for make in (dpk.L1, dpk.L2, dpk.PL, dpk.ElasticNet):
+    for make in (L1, L2, PL, ElasticNet):
         with pytest.raises(ValueError, match="strength"):
             make(-0.1)
     with pytest.raises(TypeError, match="groups"):
-        dpk.GroupLasso(0.1)
+        GroupLasso(0.1)
 
 
 LINEAR = [name for name, declared in DECLARED.items() if declared.models == "linear"]
@@ -448,7 +449,7 @@ def test_arguments_are_checked_before_the_data_are_looked_at():
 def test_l2_is_the_same_as_a_keyword_and_as_a_penalty(name, data):
     how = {k: v for k, v in short(name).items() if k not in ("l2", "rng")}
     results = [
-        dpk.solve(name, data, rng=1, **how, **p) for p in ({"l2": 0.1}, {"penalty": dpk.L2(0.1)})
+        dpk.solve(name, data, rng=1, **how, **p) for p in ({"l2": 0.1}, {"penalty": L2(0.1)})
     ]
     assert results[0].w.tobytes() == results[1].w.tobytes()
     assert [r.privacy.declared["l2"] for r in results] == [0.1, 0.1]

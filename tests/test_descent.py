@@ -1,4 +1,4 @@
-"""Compiled rounds of descent: the kernel, its twin, and the loop over rounds that it stands for."""
+"""Compiled rounds of descent: the kernel, its reference, and the loop of rounds."""
 
 import math
 
@@ -24,7 +24,7 @@ OPTIONS = [
     {"prox": Simplex(), "silo_weight": np.array([0.5, 1.0, 0.25, 1.0])},
     {"sigma": 0.7, "saturate": True},
     {"sigma": 0.0, "prox_step": np.array([0.1, 0.2, 0.3])},
-    {"sigma": 0.7, "momentum": 0.9, "l2": 0.2, "prox": dpk.L1(0.05)},
+    {"sigma": 0.7, "momentum": 0.9, "l2": 0.2, "prox": L1(0.05)},
     {"sigma": 0.7, "step_size": np.linspace(0.5, 0.1, 9)},  # so many that mapped rows are kept
 ]
 
@@ -60,7 +60,7 @@ def by_rounds(
 
 
 @pairwise("isa", "layout")
-def test_bits_are_those_of_rounds_one_by_one_and_numbers_those_of_the_twin(make, layout):
+def test_bits_are_those_of_rounds_one_by_one_and_numbers_those_of_numpy(make, layout):
     """For any number of threads, and beside other models."""
     data = make(n=60, p=9, **layout)
     w, clips, grids = start(data, 3), [0.7, 0.1, 3.0], [GRID, GRID / 4.0, 2.0 * GRID]

@@ -1,4 +1,4 @@
-"""Differences of clipped gradients: twins, margins kept, exact clip bound and sums, telescoping."""
+"""Differences of clipped gradients: reference, margins kept, exact bound and sums, telescoping."""
 
 import itertools
 import math
@@ -13,6 +13,7 @@ from pairwise import pairwise
 
 from dpkern import SiloData, _core, kernels
 from dpkern import reference as ref
+from dpkern.kernels.grids import finest_grid
 
 BOUNDS = [(0.3, 0.4), (0.3, math.inf), (math.inf, 0.4), (math.inf, math.inf)]
 
@@ -36,7 +37,7 @@ def batch_of(data, sizes, seed=4):
 
 
 @pairwise("isa", "layout", "loss")
-def test_difference_agrees_with_its_twin(make, layout, loss):
+def test_difference_agrees_with_its_reference(make, layout, loss):
     data = make(n=400, **layout)
     new, old = points(data)
     batch = batch_of(data, [5, 0, 295, 1])
@@ -72,7 +73,7 @@ def test_every_way_through_the_rows_gives_the_same_bits(make, loss, width, form)
     for clip, gradient_clip in BOUNDS[::3]:
         how = {"loss": loss, "clip": clip, "gradient_clip": gradient_clip}
         first = kernels.glm_difference(data, new, old, n_threads=1, **how)
-        grid = None if math.isinf(clip) else kernels.finest_grid(n, clip)
+        grid = None if math.isinf(clip) else finest_grid(n, clip)
         np.testing.assert_allclose(
             first,
             ref.glm_difference(data, new, old, grid=grid, **how),
@@ -210,7 +211,7 @@ def test_one_record_never_adds_more_than_the_clip(
     labels = ((1.0, 0.1), (1e300, math.pi), (-1.0, 2.0**-300), (-1e300, 2.0**300))
     for name, (y, C) in itertools.product(ROWS, labels):
         data = one_record(bare_records, ROWS[name], y, **options)
-        for grid in (kernels.finest_grid(1, C), coarsest_grid(C, data.d)):
+        for grid in (finest_grid(1, C), coarsest_grid(C, data.d)):
             for loss, far, B in (
                 ("squared", 1e200, math.inf),
                 ("squared", 0.1, 1e3 * C),
@@ -231,7 +232,7 @@ def test_opposite_records_are_exactly_twice_the_clip_apart_at_most(bare_records,
     x = np.random.default_rng(3).standard_normal((1, p))
     data = bare_records(x, np.zeros(1), [0, 1])
     for clip in (0.01, 1 / 3, 1.0):
-        grid = kernels.finest_grid(2, clip)
+        grid = finest_grid(2, clip)
         w = 1e9 * x[0]
         plus, minus = (
             kernels.glm_difference(
@@ -250,7 +251,7 @@ def random_differences(draw, n):
     X, y, options, new, clip, loss = draw(random_cases(n=n))
     big = st.floats(-1e300, 1e300)
     old = draw(st.just(new) | hnp.arrays(np.float64, new.shape, elements=big))
-    fine, coarse = kernels.finest_grid(n, clip), coarsest_grid(clip, new.size)
+    fine, coarse = finest_grid(n, clip), coarsest_grid(clip, new.size)
     return (X, y, options, (new, old), draw(hnp.arrays(np.float64, n, elements=st.floats()))), {
         "clip": clip,
         "gradient_clip": clip * draw(st.sampled_from([1e-3, 0.5, 1.0, 1e9, math.inf])),
@@ -294,8 +295,8 @@ def test_records_without_a_finite_derivative_or_norm_never_raise(bare_records, l
     np.testing.assert_array_equal(kernels.glm_difference(both, far, -far, **how), alone)
     margins = np.array([0.3, np.nan, 0.3])
     sums = kernels.glm_difference(both, near, near, margins=margins, **how)
-    twin = ref.glm_difference(both, near, near, margins=margins, **how)
-    np.testing.assert_allclose(sums, twin, atol=2.0**-38)
+    by_numpy = ref.glm_difference(both, near, near, margins=margins, **how)
+    np.testing.assert_allclose(sums, by_numpy, atol=2.0**-38)
     unit = {"scale": np.array([1e200, 1.0]), "shift": np.array([1.0, 0.0])}
     X = np.vstack([rest, [1e200, 1.0]])
     X[:2, 0] = 0.0
@@ -324,7 +325,7 @@ def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
     data = make(n=600, m=1, **layout)
     new, old = points(data)[:, 0]
     C = 0.3
-    q = kernels.finest_grid(data.n, C) * 2.0**depth
+    q = finest_grid(data.n, C) * 2.0**depth
     how = {"loss": loss, "clip": C, "gradient_clip": 0.5, "grid": q}
     whole = kernels.glm_difference(data, new, old, n_threads=1, **how)
     each = bare_records(data.X, data.y, np.arange(data.n + 1), **options_of(data))

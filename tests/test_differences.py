@@ -11,6 +11,7 @@ from pairwise import pairwise
 import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
+from dpkern.kernels.grids import finest_grid
 from dpkern.models.scale import curvature_of_rows
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
@@ -128,7 +129,7 @@ def test_two_records_of_a_convex_loss_differ_by_no_more_than_is_charged(
             C = max(length, 1e-12) / share
             C_r = min(2.0 * C, max(length, 2.0**-20 * C))
             ball = ball_of(each.d, loss, w_new, w_old, C_r, C)
-            for q in (kernels.finest_grid(2, C_r), 2.0 ** math.floor(math.log2(C_r / 2**12 / p))):
+            for q in (finest_grid(2, C_r), 2.0 ** math.floor(math.log2(C_r / 2**12 / p))):
                 how = {"loss": loss, "clip": C_r, "gradient_clip": C, "grid": q}
                 with control_bits(flush):
                     V = kernels.glm_difference(each, w_new, w_old, curvature=loss.smoothness, **how)
@@ -181,8 +182,8 @@ def test_the_bound_of_a_loss_changes_its_differences_by_rounding_only(make, layo
             np.testing.assert_allclose(bounded, free, rtol=1e-10, atol=1e-11)
             half = {"curvature": 0.5 * loss.smoothness, "grid": 2.0**-40} | how
             found = kernels.glm_difference(data, new, old, **half)
-            twin = ref.glm_difference(data, new, old, **half)
-            np.testing.assert_allclose(found, twin, rtol=1e-12, atol=data.n * 2.0**-40)
+            by_numpy = ref.glm_difference(data, new, old, **half)
+            np.testing.assert_allclose(found, by_numpy, rtol=1e-12, atol=data.n * 2.0**-40)
     assert np.max(np.abs(found - free)) > 1e-3
 
 

@@ -1,6 +1,7 @@
 """The estimators take part in scikit-learn's ways, and each fit says what it guarantees."""
 
 import copy
+import inspect
 import io
 import lzma
 import os
@@ -37,6 +38,8 @@ from dpkern.estimators import (
     DPRidge,
     PrivateSearchCV,
 )
+from dpkern.solvers.base.options import entries, sections
+from dpkern.solvers.base.shared import SHARED
 
 OLD = tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 9)
 # scikit-learn knows frames of polars 2 from 1.9 on.
@@ -113,6 +116,14 @@ def test_no_message_quotes_a_record(cls, make):
                 call()
             assert not re.search("9137|secret", str(caught.value))
             assert caught.value.__context__ is None or isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize("cls", [*CLASSIFIERS, *REGRESSORS])
+def test_every_parameter_is_documented_once(cls):
+    described = entries(sections(cls)["Parameters"])
+    assert set(described) == set(inspect.signature(cls).parameters)
+    assert all(kind and text for kind, text in described.values())
+    assert described["trust"] == (f"{SHARED['trust'].kind}, default='central'", SHARED["trust"].doc)
 
 
 @pytest.mark.parametrize("cls", CLASSIFIERS)

@@ -5,13 +5,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from local_stars import QueueStar
 from parties import NoMasks, Study, own_records
 
 import dpkern as dpk
 from dpkern.data.parted import held_by
 from dpkern.federated.links import CoordinatorLostError, SilosLostError
-from dpkern.federated.local import QueueStar
 from dpkern.federated.party import CoordinatorParty, ProtocolError, SiloParty
+from dpkern.models.penalties import L1
 from dpkern.party import Party
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel, Shares
@@ -23,7 +24,7 @@ BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
 RUNS = [
     ("gradient_descent", {"rounds": 6}),
     ("gradient_descent", {"rounds": 4, "neighbours": "add_remove", "public_size": (150,) * 4}),
-    ("gradient_descent", {"rounds": 4, "penalty": dpk.L1(0.01)}),
+    ("gradient_descent", {"rounds": 4, "penalty": L1(0.01)}),
     ("federated_gd", {"rounds": 4}),
     ("federated_gd", {"rounds": 3, "local_steps": 3}),
     ("wd_dp", {"local_steps": 5}),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
+from dpkern.models.penalties import L1, NonNegative, Simplex
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers import Declared, Objective
@@ -70,7 +71,7 @@ def operator(request):
 
 
 @pytest.mark.parametrize("noise", [None, budget()])
-@pytest.mark.parametrize("penalty", [dpk.L1(0.02), dpk.NonNegative()], ids=lambda p: p.name)
+@pytest.mark.parametrize("penalty", [L1(0.02), NonNegative()], ids=lambda p: p.name)
 def test_admm_is_the_iteration_of_its_operator_bit_by_bit(data, noise, penalty):
     options = {
         "budget": noise, "clip": 0.7, "rounds": 30, "l2": 0.05, "rng": 3, "prox_step": 0.6,
@@ -254,7 +255,7 @@ def test_noise_of_one_iteration_has_the_calibrated_deviation(data, options, scal
         ({"operator": "newton"}, ValueError, "operator"),
         ({"operator": lambda u: u}, ValueError, "operator"),
         ({"operator": "gradient", "l1": 0.1}, ValueError, "has no prox, by which 'l1'"),
-        ({"operator": "gradient", "penalty": dpk.Simplex()}, ValueError, "by which 'simpl"),
+        ({"operator": "gradient", "penalty": Simplex()}, ValueError, "by which 'simpl"),
         ({"operator": "admm", "relaxation": 0.6}, ValueError, "at most 1/2"),
         ({"operator": "admm", "relaxation": [0.5] * 8 + [0.6]}, ValueError, "at most 1/2"),
         ({"operator": "admm", "blocks": 2}, ValueError, "modes of solver admm"),

@@ -294,13 +294,13 @@ def test_a_round_is_answered_once_and_repeated_but_never_answered_anew(superlink
 
 
 def test_nodes_of_other_names_and_of_names_that_are_taken_are_ignored(superlink, silos, tmp_path):
-    twins = Silos(tmp_path)
-    for group, name in [(silos, "silo0"), (twins, "silo0"), (silos, "stranger")]:
+    copies = Silos(tmp_path)
+    for group, name in [(silos, "silo0"), (copies, "silo0"), (silos, "stranger")]:
         group.start(name, superlink.address)
     with star(superlink, "silo0") as study:
         check_rounds(study, [10, 10])
         study.close()
-        processes = [group.processes["silo0"][0] for group in (silos, twins)]
+        processes = [group.processes["silo0"][0] for group in (silos, copies)]
         wait_until(lambda: any(process.exitcode is not None for process in processes))
     assert sorted(process.exitcode is None for process in processes) == [False, True]
     assert silos.processes["stranger"][0].exitcode is None
@@ -309,7 +309,7 @@ def test_nodes_of_other_names_and_of_names_that_are_taken_are_ignored(superlink,
         pytest.raises(SilosLostError, match=r"silo1, silo2: did not join within 1 s"),
     ):
         check_rounds(study, [10])
-    twins.stop()
+    copies.stop()
 
 
 def test_who_says_a_name_that_is_not_its_own_is_named(superlink, silos, authority, tmp_path):

@@ -13,7 +13,7 @@ from pairwise import pairwise
 from scipy import special, stats
 
 from dpkern import NoiseStream, _core, kernels, reference
-from dpkern.kernels import _grids
+from dpkern.kernels import grids as kernel_grids
 from dpkern.reference import noise
 
 FAST, AMBIGUOUS, EXACT = range(3)
@@ -212,7 +212,7 @@ def test_extreme_words_are_bounded(isa):
 
 
 @pytest.mark.parametrize("ratio", [2.0**26, 2.0**32, 1.5])
-def test_stream_of_draws_equals_its_twin(ratio, isa):
+def test_stream_of_draws_equals_its_reference(ratio, isa):
     got = kernels.gaussian((3, 1500), ratio * 0.25, grid=0.25, rng=21)
     assert np.array_equal(got, reference.gaussian((3, 1500), ratio * 0.25, grid=0.25, rng=21))
 
@@ -224,7 +224,7 @@ def test_draws_beyond_a_tile_and_a_task_are_those_of_their_coordinates(isa):
         assert np.array_equal(got, reference.gaussian(10_500, 0.3, grid=1.0, rng=22))
 
 
-def test_rows_have_their_own_sigma_and_grid_as_in_the_twin(isa):
+def test_rows_have_their_own_sigma_and_grid_as_in_numpy(isa):
     sigma, grid = [0.0, 1e-3, 5.0, 7e9], [1.0, 2.0**-30, 8.0, 2.0]
     for g in (None, grid):
         got = kernels.gaussian((2, 2, 200), sigma, grid=g, rng=2)
@@ -233,10 +233,10 @@ def test_rows_have_their_own_sigma_and_grid_as_in_the_twin(isa):
 
 
 def test_stream_object_gives_the_twins_draws_release_by_release():
-    ours, twins = NoiseStream(8), NoiseStream(8)
+    ours, theirs = NoiseStream(8), NoiseStream(8)
     for _ in range(3):
         got = kernels.gaussian((2, 50), 1.0, rng=ours)
-        assert np.array_equal(got, reference.gaussian((2, 50), 1.0, rng=twins))
+        assert np.array_equal(got, reference.gaussian((2, 50), 1.0, rng=theirs))
 
 
 @pytest.mark.parametrize("path", [AMBIGUOUS, EXACT])
@@ -358,7 +358,7 @@ def test_default_grid_holds_between_2_25_and_2_26_steps_per_sigma():
 
 def test_draws_are_multiples_of_the_grid():
     for sigma, grid in ((3.7, 2.0**-20), (1e100, None), (2.0**-380, 2.0**-400)):
-        grids = _grids.noise_scale(sigma, grid, 1)[1]
+        grids = kernel_grids.noise_scale(sigma, grid, 1)[1]
         k = kernels.gaussian(3000, sigma, grid=grid, rng=3) / grids[0]
         assert np.array_equal(k, np.rint(k))
         assert np.std(k) == pytest.approx(sigma / grids[0], rel=0.1)
@@ -421,7 +421,7 @@ def test_more_silos_than_the_nonce_holds_overflow():
         kernels.gaussian(((1 << 48) + 1, 0), 1.0)
 
 
-def test_goe_equals_its_twin(isa):
+def test_goe_equals_its_reference(isa):
     for sigma, grid in ((1.5, None), ([1.0, 2.0**32, 0.0], 1.0)):
         m = np.size(sigma)
         got = kernels.goe(m, 37, sigma, grid=grid, rng=5)

@@ -1,4 +1,4 @@
-"""Generalised linear kernels: twins, derivatives, exact clip bound, exact sums, threads, forks."""
+"""Generalised linear kernels: reference, derivatives, clip bound, exact sums, threads, forks."""
 
 import itertools
 import math
@@ -27,25 +27,26 @@ from pairwise import pairwise
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
+from dpkern.kernels.grids import finest_grid
 
 
 @pairwise("isa", "layout", strength=3)
-def test_margins_agree_with_their_twin(make, layout):
+def test_margins_agree_with_their_reference(make, layout):
     data = make(n=3000, **layout)
     for w in (models(data), models(data)[0]):
-        twin = ref.glm_margins(data, w)
+        by_numpy = ref.glm_margins(data, w)
         for n_threads in (1, 2, 3, 7):
             z = kernels.glm_margins(data, w, n_threads=n_threads)
-            np.testing.assert_allclose(z, twin, rtol=1e-12, atol=1e-13)
+            np.testing.assert_allclose(z, by_numpy, rtol=1e-12, atol=1e-13)
 
 
 @pairwise("isa", "layout", strength=3)
-def test_norms_agree_with_their_twin(make, layout):
+def test_norms_agree_with_their_reference(make, layout):
     data = make(n=3000, **layout)
-    twin = ref.glm_norms(data)
+    by_numpy = ref.glm_norms(data)
     for n_threads in (1, 2, 3, 7):
         norms = kernels.glm_norms(data, n_threads=n_threads)
-        np.testing.assert_allclose(norms, twin, rtol=1e-13)
+        np.testing.assert_allclose(norms, by_numpy, rtol=1e-13)
 
 
 @pairwise("isa", "layout")
@@ -71,7 +72,7 @@ def test_losses_agree_with_their_twin_for_any_threads(make, layout, loss):
 
 
 @pairwise("isa", "layout", "loss", strength=3, clip=[0.3, 3.0, math.inf])
-def test_gradient_agrees_with_its_twin(make, layout, loss, clip):
+def test_gradient_agrees_with_its_reference(make, layout, loss, clip):
     data = make(n=3000, **layout)
     grid = None if math.isinf(clip) else 2.0**-35
     weight = np.linspace(0.1, 1.0, data.m)
@@ -123,13 +124,13 @@ def test_gradients_of_several_models_have_the_bits_of_each(make, layout, loss, k
             data.row_norms = None
 
 
-def test_gradients_of_several_models_agree_with_their_twin(make):
+def test_gradients_of_several_models_agree_with_their_reference(make):
     data = make(n=300, affine=True, intercept=True)
     w = np.random.default_rng(5).standard_normal((3, data.d))
     for how in ({"clip": [0.3, 1.0, 3.0], "grid": 2.0**-35}, {"clip": math.inf}):
-        twin = ref.glm_gradients(data, w, **how)
+        by_numpy = ref.glm_gradients(data, w, **how)
         found = kernels.glm_gradients(data, w, **how)
-        np.testing.assert_allclose(found, twin, rtol=1e-12, atol=data.n * 2.0**-35)
+        np.testing.assert_allclose(found, by_numpy, rtol=1e-12, atol=data.n * 2.0**-35)
 
 
 @pytest.mark.usefixtures("isa")
@@ -260,7 +261,7 @@ def test_sums_of_several_models_may_be_as_long_as_those_of_one(bare_records):
     clip, factor = 8.0, np.nextafter(7.5, 8.0)  # its last digit is 1
     for n in (2, 3, 5, 8, 40, 64, 200, 1000):
         data = bare_records(np.ones((n, 1)), np.full(n, -factor), [0, n])
-        how = {"loss": "squared", "clip": clip, "grid": kernels.finest_grid(n, clip)}
+        how = {"loss": "squared", "clip": clip, "grid": finest_grid(n, clip)}
         one = kernels.glm_gradient(data, [0.0], **how)
         assert one[0, 0] / n == pytest.approx(7.5, rel=1e-9)
         several = kernels.glm_gradients(data, np.zeros((3, 1)), **how)
@@ -362,7 +363,7 @@ def test_one_record_never_adds_more_than_the_clip(
     for name, y, clip in itertools.product(ROWS, LABELS, CLIPS):
         data = one_record(bare_records, ROWS[name], y, **options)
         w = np.full(data.d, 1e200 if y == 1e300 else 0.1)
-        for grid in (kernels.finest_grid(1, clip), coarsest_grid(clip, data.d)):
+        for grid in (finest_grid(1, clip), coarsest_grid(clip, data.d)):
             for loss, weight in (("squared", None), ("logistic", None), ("squared", 0.7)):
                 with control_bits(flush):
                     v = kernels.glm_gradient(
@@ -402,7 +403,7 @@ def test_a_norm_that_rounds_down_at_every_step_stays_inside_the_clip(
     data = one_record(bare_records, x, 1e9, intercept=intercept)
     for clip in (1.0, 1.3, 1.7):
         v = kernels.glm_gradient(data, np.zeros(data.d), loss="squared", clip=clip)
-        assert not longer(v, kernels.finest_grid(1, clip), clip)
+        assert not longer(v, finest_grid(1, clip), clip)
 
 
 @pytest.mark.usefixtures("isa")
@@ -419,7 +420,7 @@ def test_rounding_away_from_zero_stays_inside_the_clip(bare_records, longer):
 def gradient_cases(draw, n=1):
     """Records, labels, options and model, and a clip norm with a grid between its bounds."""
     *case, clip, loss = draw(random_cases(n))
-    fine, coarse = kernels.finest_grid(n, clip), coarsest_grid(clip, len(case[-1]))
+    fine, coarse = finest_grid(n, clip), coarsest_grid(clip, len(case[-1]))
     grid = fine * 2.0 ** round(draw(st.floats(0, 1)) * math.log2(coarse / fine))
     return *case, {"clip": clip, "grid": grid, "loss": loss}
 
@@ -454,7 +455,7 @@ def test_opposite_records_are_exactly_twice_the_clip_apart_at_most(bare_records,
     x = np.random.default_rng(3).standard_normal((1, 33))
     w = np.zeros(33)
     for clip in (0.01, 1 / 3, 1.0):
-        grid = kernels.finest_grid(2, clip)
+        grid = finest_grid(2, clip)
         plus, minus = (
             kernels.glm_gradient(
                 bare_records(x, np.array([y]), [0, 1]), w, loss="squared", clip=clip, grid=grid
@@ -516,7 +517,7 @@ def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
     data = make(n=3000, m=1, **layout)
     w = models(data)[0]
     clip = 0.6
-    q = kernels.finest_grid(data.n, clip) * 2.0**depth
+    q = finest_grid(data.n, clip) * 2.0**depth
     how = {"loss": loss, "clip": clip, "grid": q}
     options = {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
     whole = kernels.glm_gradient(data, w, n_threads=1, **how)

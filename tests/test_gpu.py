@@ -19,6 +19,7 @@ from rounding import is_fused
 import dpkern as dpk
 from dpkern import _core, kernels
 from dpkern.kernels import _card, _gpu
+from dpkern.kernels.grids import finest_grid
 from dpkern.models.oracles import Oracle
 from dpkern.solvers import SOLVERS
 
@@ -172,7 +173,7 @@ def test_no_record_adds_more_than_the_clip(bare_records, longer, cpu_card):
             there, w = moved(data, cpu_card), np.full(data.d, 0.1)
             for grid in (None, 2.0 ** math.floor(math.log2(clip / 32 / math.sqrt(data.d)))):
                 how = {"loss": "squared", "clip": clip, "grid": grid, "silo_weight": 0.7}
-                step = kernels.finest_grid(1, clip) if grid is None else grid
+                step = finest_grid(1, clip) if grid is None else grid
                 assert not longer(kernels.glm_gradient(there, w, **how), step, clip), name
                 G = np.asarray(row, dtype=float).reshape(1, -1)
                 sums = kernels.clip_and_sum(DeviceArray(G), clip=clip, grid=grid)

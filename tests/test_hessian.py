@@ -1,4 +1,4 @@
-"""Exact sums of clipped Hessians: twin, rational recomputation, Frobenius bound, threads, grids."""
+"""Exact sums of clipped Hessians: reference, rationals, Frobenius bound, threads, grids."""
 
 import itertools
 import math
@@ -16,10 +16,11 @@ from rounding import is_fused
 from dpkern import _core, kernels
 from dpkern import reference as ref
 from dpkern.kernels import hessian
+from dpkern.kernels.grids import hessian_row_grid
 
 
 def row_grid(data, hess_clip):
-    return kernels.hessian_row_grid(data.n, hess_clip, data.d)
+    return hessian_row_grid(data.n, hess_clip, data.d)
 
 
 def coarsest_row_grid(hess_clip, dim):
@@ -46,26 +47,26 @@ def on_row_grid(data, w, loss, hess_clip, q, silo_weight=None):
 
 
 @pairwise("isa", "layout", "loss", hess_clip=[0.05, 3.0, math.inf])
-def test_sums_agree_with_their_twin(make, layout, loss, hess_clip):
+def test_sums_agree_with_their_reference(make, layout, loss, hess_clip):
     for n, p in ((3000, 11), (500, 40), (200, 8)):
         data = make(n=n, p=p, **layout)
         weight = np.linspace(0.1, 1.0, data.m)
         q = 0.0 if math.isinf(hess_clip) else row_grid(data, hess_clip)
         for w in (models(data, scale=0.2), models(data)[0]):
             how = dict(loss=loss, hess_clip=hess_clip, silo_weight=weight)
-            twin = ref.glm_hessian(data, w, **how)
+            by_numpy = ref.glm_hessian(data, w, **how)
             # A row's entry may round the other way: a step of q times the entries beside it.
             largest = 1.0 if math.isinf(hess_clip) else math.sqrt(hess_clip)
             np.testing.assert_allclose(
                 kernels.glm_hessian(data, w, **how),
-                twin,
+                by_numpy,
                 rtol=1e-12,
                 atol=1e-11 + 20 * q * largest,
             )
 
 
 @pairwise("isa", "layout", "loss", hess_clip=[0.05, math.inf])
-def test_sums_of_majorants_agree_with_their_twin(make, layout, loss, hess_clip):
+def test_sums_of_majorants_agree_with_their_reference(make, layout, loss, hess_clip):
     data = make(n=500, p=11, **layout)
     how = dict(loss=loss, hess_clip=hess_clip, curvature="upper_bound")
     w = models(data)
@@ -132,13 +133,13 @@ def test_long_models_are_passes_of_their_own(make, monkeypatch):
     np.testing.assert_array_equal(*found)
 
 
-def test_sums_at_several_models_agree_with_their_twin(make):
+def test_sums_at_several_models_agree_with_their_reference(make):
     data = make(n=300, csr=True, affine=True, intercept=True)
     w = 0.2 * np.random.default_rng(5).standard_normal((3, data.d))
     for how in ({"hess_clip": [0.3, 1.0, 3.0], "grid": 2.0**-10}, {"hess_clip": math.inf}):
         found = kernels.glm_hessians(data, w, loss="logistic", **how)
-        twin = ref.glm_hessians(data, w, loss="logistic", **how)
-        np.testing.assert_allclose(found, twin, rtol=1e-12, atol=2.0**-9)
+        by_numpy = ref.glm_hessians(data, w, loss="logistic", **how)
+        np.testing.assert_allclose(found, by_numpy, rtol=1e-12, atol=2.0**-9)
 
 
 @pytest.mark.usefixtures("isa")
@@ -274,12 +275,12 @@ def test_every_width_and_number_of_records(make, loss, steps):
             data = make(n=n, p=p, m=1)
             w = models(data, scale=1 / math.sqrt(p))
             H = kernels.glm_hessian(data, w, loss=loss, hess_clip=1.0)[0]
-            twin = ref.glm_hessian(data, w, loss=loss, hess_clip=1.0)[0]
-            np.testing.assert_allclose(H, twin, atol=1e-6)
+            by_numpy = ref.glm_hessian(data, w, loss=loss, hess_clip=1.0)[0]
+            np.testing.assert_allclose(H, by_numpy, atol=1e-6)
     wide = make(n=40, p=1300, m=1)
     H = kernels.glm_hessian(wide, np.zeros(1300), loss=loss, hess_clip=1.0)
-    twin = ref.glm_hessian(wide, np.zeros(1300), loss=loss, hess_clip=1.0)
-    np.testing.assert_allclose(H, twin, atol=1e-6)
+    by_numpy = ref.glm_hessian(wide, np.zeros(1300), loss=loss, hess_clip=1.0)
+    np.testing.assert_allclose(H, by_numpy, atol=1e-6)
 
 
 ROWS = rows(equal=64, long=100)
@@ -338,7 +339,7 @@ def test_replacing_one_record_moves_the_sum_by_at_most_the_stated_sensitivity(
 ):
     X, y, options, w, hess_clip, loss = case
     how, d = {"hess_clip": hess_clip, "loss": loss}, len(w)
-    q2 = kernels.hessian_row_grid(3, hess_clip, d) ** 2
+    q2 = hessian_row_grid(3, hess_clip, d) ** 2
     grid = min(q2 * 2.0**coarser, 2.0**400)
     other = [0, 1, 3]
     before, after = (bare_records(X[i], y[i], [0, 3], **options) for i in ([0, 1, 2], other))
@@ -415,7 +416,7 @@ def test_records_without_a_finite_curvature_or_norm_never_raise(bare_records, lo
 def test_row_grid_is_the_finest_that_keeps_sums_exact(n, mantissa, exponent):
     hess_clip = math.ldexp(mantissa, exponent)
     try:
-        q = Fraction(kernels.hessian_row_grid(n, hess_clip, 1))
+        q = Fraction(hessian_row_grid(n, hess_clip, 1))
     except ValueError:
         too_fine = Fraction(hess_clip) < 1024 * Fraction(2) ** -400
         assert too_fine or n * math.ceil(Fraction(hess_clip) / Fraction(2) ** 400) > 2**52
@@ -478,6 +479,6 @@ def test_bad_input_is_refused_by_name(make, case):
 
 
 def test_too_many_records_for_their_dimension_are_refused():
-    kernels.hessian_row_grid(2**30, 1.0, 2**10)
+    hessian_row_grid(2**30, 1.0, 2**10)
     with pytest.raises(ValueError, match=f"n = {2**36} records of d = {2**10} coordinates"):
-        kernels.hessian_row_grid(2**36, 1.0, 2**10)
+        hessian_row_grid(2**36, 1.0, 2**10)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import dpkern as dpk
 from dpkern import kernels
+from dpkern.kernels.grids import hessian_row_grid
 from dpkern.privacy import Certificate, NoiseStream
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms.channel import Channel
@@ -41,7 +42,7 @@ def test_grid_is_the_coarsest_that_costs_a_promille_unless_noise_or_rows_ask_for
     n, clip, dim, ratio
 ):
     sigma = clip * ratio
-    rows = Fraction(kernels.hessian_row_grid(n, clip, dim)) ** 2
+    rows = Fraction(hessian_row_grid(n, clip, dim)) ** 2
 
     def serves(q):
         return Fraction(sigma) <= 2**32 * Fraction(q) and Fraction(q) >= rows

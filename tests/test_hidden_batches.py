@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
+from dpkern.models.penalties import L2Ball
 from dpkern.privacy import gdp_mu
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.sensitivity.propagation import expansions, propagate_batches
@@ -301,7 +302,7 @@ def test_noiseless_batches_in_turn_reach_the_optimum_of_falling_steps():
         ({}, {"batch_size": None}, "batch_size must be given with sampling='cyclic'"),
         ({}, {"batch_size": 21}, "batch_size must be at most 20, the smallest silo having 20"),
         ({}, {"participation": 2}, "noise='round' needs participation=None"),
-        ({}, {"penalty": dpk.L2Ball()}, "acts by its prox"),
+        ({}, {"penalty": L2Ball()}, "acts by its prox"),
         ({}, {"l2": 5.0}, "at most 2 / 5.0"),
     ],
 )

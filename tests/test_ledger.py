@@ -292,7 +292,7 @@ def test_float_arithmetic_states_no_guarantee():
     assert any("float arithmetic" in note for note in certificate.notes)
     with pytest.raises(ValueError, match="mu must be inf with arithmetic 'float'"):
         Certificate(
-            trust="central", noise="os", law=GaussianDP(mu=1.0), n_draws=1, arithmetic="float"
+            trust="central", noise="os", guarantee=GaussianDP(mu=1.0), n_draws=1, arithmetic="float"
         )
 
 
@@ -320,7 +320,9 @@ def test_sampling_is_charged_as_full_composition():
     draws=st.integers(1, 2**60),
 )
 def test_delta_carries_the_sampler_error_of_every_draw(mu, epsilon, draws):
-    certificate = Certificate(trust="central", noise="os", law=GaussianDP(mu=mu), n_draws=draws)
+    certificate = Certificate(
+        trust="central", noise="os", guarantee=GaussianDP(mu=mu), n_draws=draws
+    )
     stated = gdp_delta(mu, epsilon) + (1.0 + math.exp(epsilon)) * draws * 2.0**-100
     value = certificate.delta(epsilon)
     assert value <= min(1.0, stated) * (1 + 1e-11)
@@ -342,7 +344,9 @@ def test_delta_carries_the_sampler_error_of_every_draw(mu, epsilon, draws):
 )
 def test_epsilon_inverts_the_corrected_delta(mu, exponent, draws):
     delta = 10.0**exponent
-    certificate = Certificate(trust="central", noise="os", law=GaussianDP(mu=mu), n_draws=draws)
+    certificate = Certificate(
+        trust="central", noise="os", guarantee=GaussianDP(mu=mu), n_draws=draws
+    )
     epsilon = certificate.epsilon(delta)
     if epsilon == math.inf:
         # even the smallest corrected delta over all epsilon is too large
@@ -361,7 +365,9 @@ def test_epsilon_inverts_the_corrected_delta(mu, exponent, draws):
     step=st.floats(0.0, 100.0),
 )
 def test_corrected_delta_never_rises_with_epsilon(mu, draws, epsilon, step):
-    certificate = Certificate(trust="central", noise="os", law=GaussianDP(mu=mu), n_draws=draws)
+    certificate = Certificate(
+        trust="central", noise="os", guarantee=GaussianDP(mu=mu), n_draws=draws
+    )
     low, high = certificate.delta(epsilon), certificate.delta(epsilon + step)
     assert 0.0 <= high <= low * (1 + 1e-11) <= 1.0 + 1e-11
 
@@ -376,7 +382,7 @@ def test_a_delta_below_the_sampler_error_has_no_epsilon_and_the_text_says_why():
 @settings(max_examples=60, deadline=None)
 @given(mu=st.floats(1e-6, 1e6), r=st.integers(1, 10**6))
 def test_a_group_of_r_records_has_r_times_mu_rounded_up(mu, r):
-    certificate = Certificate(trust="silo", noise="os", law=GaussianDP(mu=mu), n_draws=7)
+    certificate = Certificate(trust="silo", noise="os", guarantee=GaussianDP(mu=mu), n_draws=7)
     group = certificate.group(r)
     assert Fraction(group.mu) >= r * Fraction(mu) > Fraction(math.nextafter(group.mu, 0.0))
     assert group.n_draws == 7
@@ -394,7 +400,7 @@ certificates = st.builds(
     Certificate,
     trust=st.sampled_from(["central", "silo"]),
     noise=st.sampled_from(["os", "seeded: not private"]),
-    law=st.builds(GaussianDP, mu=st.floats(0.0, 1e100)),
+    guarantee=st.builds(GaussianDP, mu=st.floats(0.0, 1e100)),
     n_draws=st.integers(0, 10**12),
     bound=st.sampled_from(["exact", "upper"]),
 )
@@ -593,7 +599,7 @@ def test_certificates_compare_and_hash():
 @settings(max_examples=100, deadline=None)
 @given(mu=st.floats(1e-3, 10.0))
 def test_printed_figures_are_not_below_the_true_ones(mu):
-    text = str(Certificate(trust="central", noise="os", law=GaussianDP(mu=mu), n_draws=0))
+    text = str(Certificate(trust="central", noise="os", guarantee=GaussianDP(mu=mu), n_draws=0))
     printed = dict(line.split(maxsplit=1) for line in text.splitlines()[1:])
     assert Fraction(printed["mu"]) >= Fraction(mu)
     assert Fraction(printed["mu"]) <= Fraction(mu) * (1 + Fraction(1, 99999))

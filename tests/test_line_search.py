@@ -1,4 +1,4 @@
-"""Losses along a line: twin, the losses at the points, exact clamped sums, threads, bad input."""
+"""Losses along a line: reference, losses at points, exact clamped sums, threads, bad input."""
 
 import math
 from fractions import Fraction
@@ -10,6 +10,7 @@ from rounding import is_fused
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
+from dpkern.kernels.grids import finest_grid
 from dpkern.models.losses import Logistic, Squared
 
 STEPS = np.array([0.0, 1.0, -0.5, 0.25, 2.0, 1e-3, 40.0])
@@ -30,9 +31,9 @@ def test_sums_agree_with_their_twin_for_any_threads(make, layout, loss):
     data = make(n=3000, **layout)
     w, p = models(data)
     for model, direction in ((w, p), (w[0], p), (w, p[0])):
-        twin = ref.line_search(data, model, direction, loss=loss, steps=STEPS)
+        by_numpy = ref.line_search(data, model, direction, loss=loss, steps=STEPS)
         alone = kernels.line_search(data, model, direction, loss=loss, steps=STEPS, n_threads=1)
-        np.testing.assert_allclose(alone, twin, rtol=1e-12)
+        np.testing.assert_allclose(alone, by_numpy, rtol=1e-12)
         for n_threads in (2, 3, 7):
             again = kernels.line_search(
                 data, model, direction, loss=loss, steps=STEPS, n_threads=n_threads
@@ -59,8 +60,8 @@ def test_every_width_and_remainder(make, bare_records, n, p):
         for kept in (None, kernels.glm_norms(data)):
             data.row_norms = kept
             sums = kernels.line_search(data, w, direction, loss=loss, steps=STEPS)
-            twin = ref.line_search(data, w, direction, loss=loss, steps=STEPS)
-            np.testing.assert_allclose(sums, twin, rtol=1e-12)
+            by_numpy = ref.line_search(data, w, direction, loss=loss, steps=STEPS)
+            np.testing.assert_allclose(sums, by_numpy, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("isa")
@@ -119,7 +120,7 @@ def values_at(loss, data, w, p, a):
 def test_clamped_sums_are_those_of_exact_arithmetic(make, layout, loss, depth, steps):
     data = make(n=400, m=3, **layout)
     w, p = models(data)[:, 0]
-    grids = np.array([kernels.finest_grid(data.n, b) * 2.0**depth for b in BOUNDS])
+    grids = np.array([finest_grid(data.n, b) * 2.0**depth for b in BOUNDS])
     given = None if depth == 0 else grids
     sums = kernels.line_search(data, w, p, loss=loss, steps=STEPS, bound=BOUNDS, grid=given)
     here = values_at(loss, data, w, p, 0.0)
@@ -139,8 +140,8 @@ def test_clamped_sums_agree_with_their_twin_for_any_order_and_threads(
     how = {"loss": loss, "steps": STEPS, "bound": BOUNDS, "grid": BOUNDS.min() * 2.0**-20}
     how["grid"] = 2.0 ** math.floor(math.log2(how["grid"]))
     alone = kernels.line_search(data, w, p, n_threads=1, **how)
-    twin = ref.line_search(data, w, p, **how)
-    np.testing.assert_allclose(alone, twin, rtol=1e-12, atol=data.n * how["grid"])
+    by_numpy = ref.line_search(data, w, p, **how)
+    np.testing.assert_allclose(alone, by_numpy, rtol=1e-12, atol=data.n * how["grid"])
     order = np.random.default_rng(8).permutation(data.n)
     shuffled = bare_records(data.X[order], data.y[order], data.offsets, **options_of(data))
     for n_threads in (1, 2, 3, 7):
@@ -165,7 +166,7 @@ def test_one_record_never_adds_more_than_its_bound(bare_records, loss, steps):
             for w, p in (([1.0, 1.0], [1.0, -1.0]), ([1e200, 0.0], [-1e200, 1e200])):
                 for bound in (0.1, math.pi, 2.0**-300, 1.0, 1 + 2.0**-52):
                     for depth in (0, 21, 45):
-                        q = kernels.finest_grid(1, bound) * 2.0**depth
+                        q = finest_grid(1, bound) * 2.0**depth
                         v = kernels.line_search(
                             data, w, p, loss=loss, steps=candidates, bound=[bound] * 5, grid=q
                         )
@@ -203,7 +204,7 @@ def test_replacing_one_record_moves_a_candidate_by_at_most_twice_its_bound(make,
         after = kernels.line_search(data, w, p, **how)
         data.X, data.y = X, labels
         for k, bound in enumerate(BOUNDS):
-            q = kernels.finest_grid(40, bound)
+            q = finest_grid(40, bound)
             moved = abs(steps(after[:, k], q)[0] - steps(before[:, k], q)[0])
             assert moved * Fraction(q) <= 2 * Fraction(bound)
 

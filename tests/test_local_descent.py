@@ -1,4 +1,4 @@
-"""Local runs: the compiled kernel, its twin, and one step at a time."""
+"""Local runs: the compiled kernel, its reference, and one step at a time."""
 
 import math
 import subprocess
@@ -69,8 +69,8 @@ def test_chosen_silos_run_as_with_all_and_the_others_stay_where_they_start(make,
     expected[chosen] = run(kernels.glm_local_descent, data, w, **options)[chosen]
     ours = run(kernels.glm_local_descent, data, w, silos=chosen, **options)
     np.testing.assert_array_equal(ours, expected)
-    twin = run(ref.glm_local_descent, data, w, silos=chosen, **options)
-    np.testing.assert_allclose(ours, twin, rtol=1e-9, atol=60 * GRID)
+    by_numpy = run(ref.glm_local_descent, data, w, silos=chosen, **options)
+    np.testing.assert_allclose(ours, by_numpy, rtol=1e-9, atol=60 * GRID)
 
 
 def batches_of(data, steps, n, seed=0):
@@ -113,8 +113,8 @@ def test_kernel_agrees_with_its_twin_for_every_loss_and_for_float_sums(make, los
     for options in ({}, {"clip": math.inf, "grid": None}, {"steps": 7, "step_size": 0.3}):
         start, options = finite_run(loss, w, options)
         ours = run(kernels.glm_local_descent, data, start, loss=loss, **options)
-        twin = run(ref.glm_local_descent, data, start, loss=loss, **options)
-        np.testing.assert_allclose(ours, twin, rtol=1e-9, atol=80 * GRID)
+        by_numpy = run(ref.glm_local_descent, data, start, loss=loss, **options)
+        np.testing.assert_allclose(ours, by_numpy, rtol=1e-9, atol=80 * GRID)
 
 
 @pytest.mark.parametrize("options", OPTIONS[:7], ids=str)

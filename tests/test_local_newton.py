@@ -561,13 +561,13 @@ def test_line_search_bounds_of_every_silo_are_those_of_the_silo_alone(data):
     grid = np.outer([2.0**-20, 2.0**-30, 2.0**-18], np.ones(2))
     how = {"loss": "logistic", "steps": steps}
     together = kernels.line_search(data, np.zeros(5), p, bound=bound, grid=grid, **how)
-    twin = reference.line_search(data, np.zeros(5), p, bound=bound, grid=grid, **how)
+    by_numpy = reference.line_search(data, np.zeros(5), p, bound=bound, grid=grid, **how)
     for j in range(3):
         alone = kernels.line_search(
             data, np.zeros(5), p, bound=bound[j], grid=grid[j], n_threads=2, **how
         )
         np.testing.assert_array_equal(together[j], alone[j])
-        np.testing.assert_allclose(together[j], twin[j], atol=data.sizes[j] * grid[j, 0])
+        np.testing.assert_allclose(together[j], by_numpy[j], atol=data.sizes[j] * grid[j, 0])
 
 
 def test_a_private_search_without_a_grid_is_refused_before_any_release():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
+from dpkern.models.penalties import L1, PL
 from dpkern.privacy.mechanisms.last_iterate import last_iterate_factor
 from dpkern.privacy.sensitivity import local_runs as module
 from dpkern.privacy.sensitivity.local_runs import LocalRuns, norm_bound
@@ -27,7 +28,7 @@ RUNNERS = [ref.glm_local_descent, kernels.glm_local_descent]
 U = 2.0**-53
 
 
-@pytest.fixture(params=RUNNERS, ids=["twin", "compiled"])
+@pytest.fixture(params=RUNNERS, ids=["numpy", "compiled"])
 def descent(request):
     return request.param
 
@@ -174,7 +175,7 @@ def ran(descent, data, w, runs, *, loss, l2=0.0, smooth=None, penalize_intercept
     return descent(
         data, w, loss=loss, clip=runs.clip, steps=len(runs.step_sizes),
         step_size=np.array(runs.step_sizes), l2=l2, smooth=smooth,
-        prox=dpk.L1(l1) if l1 else None, penalize_intercept=penalize_intercept, grid=runs.grids,
+        prox=L1(l1) if l1 else None, penalize_intercept=penalize_intercept, grid=runs.grids,
     )  # fmt: skip
 
 
@@ -273,7 +274,7 @@ def test_concave_stretch_of_the_smooth_penalty_comes_near_the_bound(descent):
     rows = np.ones((n, 1))
     moved, D, _ = moved_and_bound(
         descent, (rows, rows), labels, np.array([math.pi / 2]), loss=dpk.losses.Huber(1e5),
-        clip=clip, step_size=eta, steps=4, smooth=dpk.PL(strength),
+        clip=clip, step_size=eta, steps=4, smooth=PL(strength),
     )  # fmt: skip
     assert moved > 1.05 * 2 * clip / n * eta * 4
     assert moved <= D
@@ -358,7 +359,7 @@ def test_batches_whose_steps_expand_come_near_the_bound_at_the_first_step(descen
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("runner", RUNNERS, ids=["twin", "compiled"])
+@pytest.mark.parametrize("runner", RUNNERS, ids=["numpy", "compiled"])
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_computed_runs_of_neighbours_on_batches_never_part_by_more_than_the_bound(runner, data):
@@ -452,7 +453,7 @@ def neighbours(draw):
     row_bound = 10.0 ** draw(st.floats(-1, 1))
     L = loss.smoothness * row_bound**2
     l2 = draw(st.sampled_from([0.0, 0.1, 1.0])) * L
-    smooth = draw(st.sampled_from([None, dpk.PL(0.05 * L), dpk.PL(0.5 * L)]))
+    smooth = draw(st.sampled_from([None, PL(0.05 * L), PL(0.5 * L)]))
     top = L + l2 + (8 * smooth.strength if smooth else 0.0)
     steps = draw(st.integers(1, 12))
     if draw(st.booleans()):
@@ -472,7 +473,7 @@ def neighbours(draw):
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("runner", RUNNERS, ids=["twin", "compiled"])
+@pytest.mark.parametrize("runner", RUNNERS, ids=["numpy", "compiled"])
 @settings(max_examples=150, deadline=None)
 @given(case=neighbours())
 def test_computed_runs_of_neighbours_never_part_by_more_than_the_bound(runner, case):
@@ -518,7 +519,7 @@ SLOPES = {
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("runner", RUNNERS, ids=["twin", "compiled"])
+@pytest.mark.parametrize("runner", RUNNERS, ids=["numpy", "compiled"])
 @settings(max_examples=60, deadline=None)
 @given(case=neighbours(), coarse=st.booleans())
 def test_computed_runs_stay_within_tau_of_200_bit_arithmetic(runner, case, coarse):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
+from dpkern.models.penalties import PL
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
@@ -302,7 +303,7 @@ def test_a_small_silo_changes_nothing_of_a_large_ones_last_iterates():
 
 def test_local_steps_of_one_silo_are_gradient_descent():
     data = silos(sizes=(160,))
-    how = {"budget": None, "l1": 0.01, "penalty": dpk.PL(0.02)}
+    how = {"budget": None, "l1": 0.01, "penalty": PL(0.02)}
     plain = run("gradient_descent", data, rounds=60, momentum=0.0, **how)
     for name, options in (
         ("federated_gd", {"rounds": 6, "local_steps": 10}),
@@ -348,7 +349,7 @@ def square(a, b):
 
 
 @pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS)
-@pytest.mark.parametrize("extra", [{}, {"l1": 0.05}, {"penalty": dpk.PL(0.05)}])
+@pytest.mark.parametrize("extra", [{}, {"l1": 0.05}, {"penalty": PL(0.05)}])
 def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity(
     name, options, releases, extra
 ):
@@ -535,10 +536,10 @@ REFUSED = [
     ("federated_gd", SILO | {"rounds": 2, "local_steps": 2, "step_size": [0.1, 0.1, 0.1, 0.2]},
      "step_size must be one number"),
     ("federated_gd", SILO | {"rounds": 2, "step_size": [0.1, 19.9]}, "local steps that contract"),
-    ("wd_dp", SILO | {"penalty": dpk.PL(0.1)}, "local steps that contract"),
+    ("wd_dp", SILO | {"penalty": PL(0.1)}, "local steps that contract"),
     ("wd_dp", {"step_size": 30.0}, r"at most 2 / 0.1, "),
     ("wd_dp", {"step_size": [0.1, 0.2]}, "one number or 600, one a step"),
-    ("wd_dp", {"penalty": dpk.PL(1.0), "step_size": 0.2, "local_steps": 5000},
+    ("wd_dp", {"penalty": PL(1.0), "step_size": 0.2, "local_steps": 5000},
      "exceeds every double"),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Every compiled loss: twin, derivatives by finite differences, bounds, convexity."""
+"""Every compiled loss: reference, derivatives by finite differences, bounds, convexity."""
 
 import math
 from fractions import Fraction
@@ -9,8 +9,8 @@ import pytest
 
 from dpkern import _core
 from dpkern.models.losses import LOSSES, get_loss
-from dpkern.reference.loss import LOSSES as TWINS
-from dpkern.reference.loss import block as twin_block
+from dpkern.reference.loss import LOSSES as REFERENCES
+from dpkern.reference.loss import block as reference_block
 
 # Every loss with its defaults, and away from them: a default of 1 hides a misplaced parameter.
 EVERY_LOSS = [LOSSES[name]() for name in _core.loss_names()]
@@ -41,13 +41,13 @@ def points(loss):
 
 
 def test_compiled_losses_twins_and_table_are_the_same_set():
-    assert set(_core.loss_names()) == set(LOSSES) == set(TWINS)
+    assert set(_core.loss_names()) == set(LOSSES) == set(REFERENCES)
 
 
 @pytest.mark.usefixtures("isa")
-def test_loss_agrees_with_its_twin(loss, points):
-    for ours, twin in zip(evaluate(loss, *points), twin_block(loss, *points), strict=True):
-        np.testing.assert_allclose(ours, twin, rtol=1e-13, atol=1e-300)
+def test_loss_agrees_with_its_reference(loss, points):
+    for ours, by_numpy in zip(evaluate(loss, *points), reference_block(loss, *points), strict=True):
+        np.testing.assert_allclose(ours, by_numpy, rtol=1e-13, atol=1e-300)
 
 
 def kinks(loss):

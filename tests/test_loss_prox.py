@@ -1,4 +1,4 @@
-"""The prox of a record's loss: twin, optimality, precision, extremes, clip, independence."""
+"""The prox of a record's loss: reference, optimality, precision, extremes, clip, independence."""
 
 import ctypes
 import itertools
@@ -13,7 +13,7 @@ from scipy import LowLevelCallable
 from dpkern import _core, kernels
 from dpkern import reference as ref
 from dpkern.models.losses import Custom, Huber, Logistic, Squared
-from dpkern.reference.admm import effective_rows as twin_rows
+from dpkern.reference.admm import effective_rows as reference_rows
 from dpkern.reference.loss import block
 
 POINTER = ctypes.POINTER(ctypes.c_double)
@@ -25,7 +25,7 @@ def points(data, seed=1, scale=0.5):
 
 
 def effective_rows(data):
-    V, square, ratio, *_ = twin_rows(data)
+    V, square, ratio, *_ = reference_rows(data)
     return ratio[:, np.newaxis] * V, ratio * np.sqrt(square)
 
 
@@ -48,10 +48,10 @@ def test_points_agree_with_their_twin_for_any_threads(make, layout, loss, clip):
     V = points(data)
     for gamma in (0.1, 40.0):
         X, t = kernels.loss_prox(data, V, gamma, loss=loss, clip=clip, n_threads=1)
-        twin_X, twin_t = ref.loss_prox(data, V, gamma, loss=loss, clip=clip)
+        X_by_numpy, t_by_numpy = ref.loss_prox(data, V, gamma, loss=loss, clip=clip)
         # Around its root t + gamma phi' can be steep: a margin's rounding is magnified.
-        np.testing.assert_allclose(t, twin_t, rtol=1e-11, atol=1e-13 * (1.0 + gamma))
-        np.testing.assert_allclose(X, twin_X, rtol=1e-11, atol=1e-12 * (1.0 + gamma))
+        np.testing.assert_allclose(t, t_by_numpy, rtol=1e-11, atol=1e-13 * (1.0 + gamma))
+        np.testing.assert_allclose(X, X_by_numpy, rtol=1e-11, atol=1e-12 * (1.0 + gamma))
         for n_threads in (2, 7):
             again = kernels.loss_prox(data, V, gamma, loss=loss, clip=clip, n_threads=n_threads)
             np.testing.assert_array_equal(again[0], X)
@@ -65,9 +65,9 @@ def test_every_width_and_remainder(make, p):
         data = make(n=n, p=p, m=1, intercept=True)
         V = points(data)
         X, t = kernels.loss_prox(data, V, 2.0, loss="logistic", clip=1.0)
-        twin_X, twin_t = ref.loss_prox(data, V, 2.0, loss="logistic", clip=1.0)
-        np.testing.assert_allclose(t, twin_t, rtol=1e-11, atol=1e-13)
-        np.testing.assert_allclose(X, twin_X, rtol=1e-11, atol=1e-12)
+        X_by_numpy, t_by_numpy = ref.loss_prox(data, V, 2.0, loss="logistic", clip=1.0)
+        np.testing.assert_allclose(t, t_by_numpy, rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(X, X_by_numpy, rtol=1e-11, atol=1e-12)
 
 
 @pairwise("isa", "layout", "convex")

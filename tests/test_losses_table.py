@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from dpkern.models.losses import LOSSES, Huber, Logistic, SmoothedHinge, get_loss
-from dpkern.reference.loss import block as twin_block
+from dpkern.reference.loss import block as reference_block
 from dpkern.reference.loss import majorant
 
-# Written from the definitions in the documentation, apart from the package's own twins. A loss
-# without a line here is measured by its twin.
+# Written from the definitions in the documentation, apart from the package's own references. A loss
+# without a line here is measured by its reference.
 FORMULAS = {
     "logistic": lambda y, z: np.logaddexp(0.0, -y * z),
     "squared": lambda y, z: (z - y) ** 2 / 2,
@@ -38,14 +38,15 @@ PARAMETERS = [(make, field.name) for make in LOSSES.values() for field in datacl
 def value(loss, y, z):
     if loss.name in FORMULAS:
         return FORMULAS[loss.name](y, z, *loss.params)
-    return twin_block(loss, y, z)[0]
+    return reference_block(loss, y, z)[0]
 
 
 @pytest.mark.parametrize("loss", [a for a in INSTANCES if a.name in FORMULAS], ids=repr)
 @pytest.mark.parametrize("y", [-1.0, 1.0])
-def test_twins_are_the_definitions(loss, y):
+def test_references_are_the_definitions(loss, y):
     z = np.linspace(-30.0, 30.0, 6_001)
-    np.testing.assert_allclose(twin_block(loss, y, z)[0], value(loss, y, z), rtol=1e-12, atol=1e-12)
+    by_numpy = reference_block(loss, y, z)[0]
+    np.testing.assert_allclose(by_numpy, value(loss, y, z), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("loss", INSTANCES, ids=repr)
@@ -70,7 +71,7 @@ def test_majorants_lie_above_the_loss_and_touch_it_elsewhere_too(loss, y):
     z = np.linspace(-12.0, 12.0, 49)[:, np.newaxis]
     t = np.geomspace(1e-3, 4000.0, 20_000)
     t = np.concatenate([-t[::-1], t])[np.newaxis]
-    phi, slope, second = twin_block(loss, y, z)
+    phi, slope, second = reference_block(loss, y, z)
     h = majorant(loss, y, z)
     if math.isinf(loss.smoothness) and np.all(np.isinf(h)):
         return  # no parabola lies above it

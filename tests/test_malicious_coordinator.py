@@ -12,11 +12,11 @@ import dpkern as dpk
 
 pytest.importorskip("cryptography")
 
+from local_stars import QueueStar
 from test_masking import identities, readable
 
 from dpkern.federated.federation import PROTOCOL
 from dpkern.federated.links import SilosLostError
-from dpkern.federated.local import QueueStar
 from dpkern.federated.masking import Session
 from dpkern.federated.party import _HEAD
 from dpkern.federated.proposal import Proposal

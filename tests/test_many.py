@@ -9,6 +9,8 @@ import scipy.sparse
 
 import dpkern as dpk
 from dpkern import _core, kernels
+from dpkern._text import rounded_up
+from dpkern.models.penalties import L1, L2
 from dpkern.privacy import compose_sequential
 from dpkern.solvers import SOLVERS, Results
 from dpkern.solvers.base import lockstep
@@ -18,7 +20,7 @@ HOW = {"clip": [0.5, 1.0], "rng": 3, "draws": 2}
 OWN = {
     "gradient_descent": {"rounds": [5, 8], "step_size": [0.1, (0.5,) * 8], "l2": [0.0, 0.1]},
     "federated_gd": {"rounds": 5, "step_size": 0.5, "local_steps": [1, 2]},
-    "minibatch_sgd": {"rounds": 5, "penalty": [dpk.L1(0.01), dpk.L1(0.1)]},
+    "minibatch_sgd": {"rounds": 5, "penalty": [L1(0.01), L1(0.1)]},
     "local_newton": {"rounds": [3, 4], "hess_clip": [0.5, 1.0]},
     "double_noise_newton": {"rounds": 3, "hess_clip": 0.5},
     "ridge": {"hess_clip": [0.5, 1.0], "l2": 0.1},
@@ -197,7 +199,9 @@ def test_all_runs_together_cost_their_composition():
     together = compose_sequential(*(result.privacy for result in runs))
     assert runs.privacy == together
     assert runs.privacy.mu > max(result.privacy.mu for result in runs)
-    assert f"releasing all of them costs epsilon {together.epsilon(1e-6):.6g}" in str(runs)
+    assert f"releasing all of them costs epsilon {rounded_up(together.epsilon(1e-6), 6)}" in str(
+        runs
+    )
     assert "6 runs" in repr(runs)
     assert str(runs).endswith("(seeded: not private)")
     assert str(runs[:0]).endswith("0 runs")
@@ -211,12 +215,15 @@ def test_the_cost_of_runs_is_that_of_their_certificates():
     runs = dpk.solve_many("federated_gd", records(), budgets=BUDGETS[0], **how)
     assert runs[0].privacy.epsilon(1e-5) > BUDGETS[0].epsilon
     together = compose_sequential(*(result.privacy for result in runs)).epsilon(1e-5)
-    assert f"certificate; releasing all of them costs at most epsilon {together:.6g}" in str(runs)
+    assert (
+        f"certificate; releasing all of them costs at most epsilon {rounded_up(together, 6)}"
+        in str(runs)
+    )
 
 
 def test_results_are_a_table():
     data = records()
-    how = {"clip": 1.0, "rounds": 4, "penalty": [dpk.L1(0.1), dpk.L2(0.2)]}
+    how = {"clip": 1.0, "rounds": 4, "penalty": [L1(0.1), L2(0.2)]}
     runs = dpk.solve_many("gradient_descent", data, budgets=BUDGETS, rng=[5, 6, 7, 8], **how)
     assert isinstance(runs, Results)
     rows = runs.to_dicts()
@@ -229,8 +236,7 @@ def test_results_are_a_table():
     np.testing.assert_array_equal(
         runs.scores(data.X, data.y), [r.score(data.X, data.y) for r in runs]
     )
-    frame = pytest.importorskip("pandas") and runs.to_pandas()
-    assert list(frame["rng"]) == [5, 6, 7, 8]
+    assert [row["rng"] for row in rows] == [5, 6, 7, 8]
 
 
 def test_wrong_arguments_are_refused_before_any_release(monkeypatch):
@@ -240,8 +246,8 @@ def test_wrong_arguments_are_refused_before_any_release(monkeypatch):
         ({"clip": [1.0, -1.0]}, ValueError, "clip must be positive"),
         ({"clip": []}, ValueError, "clip must hold at least one value"),
         ({"budgets": []}, ValueError, "budgets must hold at least one value"),
-        ({"budgets": 1.0}, TypeError, "budgets must hold a Budget or None each, got float"),
-        ({"budgets": [1.0]}, TypeError, "budgets must hold a Budget or None each, got float"),
+        ({"budgets": 1.0}, TypeError, r"budgets must be dpkern.Budget\(.*\) or None, got float"),
+        ({"budgets": [1.0]}, TypeError, r"budgets must be dpkern.Budget\(.*\) or None, got float"),
         ({"draws": 0}, ValueError, "draws must be at least 1"),
         ({"rng": [1, 2]}, ValueError, "rng must hold one seed per run, 1"),
         ({"rng": -1}, ValueError, "rng must be at least 0"),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpkern import kernels
+from dpkern.kernels.grids import finest_grid, on_grid
 from dpkern.privacy import Certificate, NoiseStream, split_budget
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
@@ -58,7 +59,7 @@ def test_noiseless_grid_is_the_finest_whose_sums_are_exact(n, clip, dim):
     q = choose_grid(n=n, clip=clip, dim=dim)
     assert serves(q, n, clip, None)
     assert q == 2.0**-400 or not serves(q / 2, n, clip, None)
-    assert q == kernels.finest_grid(n, clip)
+    assert q == finest_grid(n, clip)
 
 
 @pytest.mark.parametrize("exponent", [-300, -12, 0, 7, 300])
@@ -450,7 +451,7 @@ def test_noise_of_the_real_kernel_is_fresh_each_round_and_has_the_stated_std():
     np.testing.assert_allclose(
         (first - second).std(axis=1), [4.0 * 2**0.5, 40.0 * 2**0.5], rtol=0.07
     )
-    assert kernels.on_grid(first, mechanism.grid)
+    assert on_grid(first, mechanism.grid)
     assert ledger.n_draws == 16000
 
 
@@ -458,17 +459,17 @@ def test_noise_of_the_real_kernel_is_fresh_each_round_and_has_the_stated_std():
 def test_on_grid_accepts_whole_steps_up_to_2_to_the_52_and_nothing_else(exponent):
     q = 2.0**exponent
     whole = np.array([0.0, -0.0, 1.0, -1.0, 2.0**52, -(2.0**52), 12345.0]) * q
-    assert kernels.on_grid(np.array([whole, 2.0 * whole[::-1]])[:1], q)
-    assert kernels.on_grid(np.array([whole, 2.0 * whole]), np.array([q, 2.0 * q]))
-    assert kernels.on_grid(np.array([whole, whole]).T.copy().T, q)  # any layout
-    assert kernels.on_grid(np.full((2, 3, 3), 7.0 * q), q)
+    assert on_grid(np.array([whole, 2.0 * whole[::-1]])[:1], q)
+    assert on_grid(np.array([whole, 2.0 * whole]), np.array([q, 2.0 * q]))
+    assert on_grid(np.array([whole, whole]).T.copy().T, q)  # any layout
+    assert on_grid(np.full((2, 3, 3), 7.0 * q), q)
     off = [0.5 * q, q * (1.0 + 2.0**-52), 5e-324, 2.0**-500, (2.0**52 + 1.0) * q, 2.0**53 * q]
     for bad in [*off, -off[0], math.nan, math.inf, -math.inf, 2.0**1000]:
         for at in [(0, 0), (0, 6), (1, 3)]:
             sums = np.array([whole, whole])
             sums[at] = bad
-            assert not kernels.on_grid(sums, q)
-            assert not kernels.on_grid(sums, np.array([q, q]))
+            assert not on_grid(sums, q)
+            assert not on_grid(sums, np.array([q, q]))
 
 
 def test_a_wiped_stream_releases_and_records_nothing():

@@ -1,4 +1,4 @@
-"""Exact sums of clipped gradients of multilayer perceptrons: twin, finite differences, one norm
+"""Exact sums of clipped gradients of perceptrons: reference, finite differences, one norm
 over all layers in rational arithmetic, records that do not touch each other, threads, grids."""
 
 import contextlib
@@ -17,6 +17,8 @@ from pairwise import pairwise
 import dpkern as dpk
 from dpkern import _core, kernels
 from dpkern import reference as ref
+from dpkern.kernels.grids import mlp_factor_grid
+from dpkern.kernels.mlp import mlp_size
 
 FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
 anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -68,7 +70,7 @@ def records_of(make):
 
 
 def parameters(data, net, seed=1, scale=0.5, rows=None):
-    size = kernels.mlp_size(data.n_features, net["layers"])
+    size = mlp_size(data.n_features, net["layers"])
     return scale * np.random.default_rng(seed).standard_normal((rows or data.m, size))
 
 
@@ -86,7 +88,7 @@ def part(bare_records):
 def unit(data, net, clip, n=None, points=1):
     """q^2, the grid of the sums."""
     sizes = [data.n_features, *net["layers"]]
-    return kernels.mlp_factor_grid(n or data.n, clip, sizes, points=points) ** 2
+    return mlp_factor_grid(n or data.n, clip, sizes, points=points) ** 2
 
 
 def whole(sums, step, steps):
@@ -122,7 +124,7 @@ def gradient_of(x, y, params, net, step=1e-6):
 
 
 @pairwise("isa", "layout", net=NETWORKS, clip=[0.3, 50.0, math.inf])
-def test_sums_agree_with_their_twins(layout, net, clip, records_of):
+def test_sums_agree_with_their_references(layout, net, clip, records_of):
     data = records_of(net, **layout)
     weight = np.linspace(0.1, 1.0, data.m)
     how = dict(net, clip=clip, silo_weight=weight)
@@ -321,7 +323,7 @@ def random_cases(draw, n=4):
     if net["loss"] == "softmax":
         y = draw(hnp.arrays(np.int64, n, elements=st.integers(0, 2))).astype(float)
         options |= {"task": "multiclass", "classes": np.arange(3)}
-    size = kernels.mlp_size(p, net["layers"])
+    size = mlp_size(p, net["layers"])
     scale = 10.0 ** draw(st.integers(-3, 30))
     points = scale * draw(hnp.arrays(np.float64, (2, size), elements=st.floats(-1.0, 1.0)))
     clip = math.ldexp(draw(st.floats(1.0, 2.0)), draw(st.integers(-300, 300)))
@@ -592,8 +594,8 @@ def test_sums_of_more_records_than_were_said_are_exact_until_they_are_clamped(
             coarse = kernel(records, *at, rows=rows, grid=step * 2.0**20, **how)
             rounded = [round(Fraction(v, 1 << 20)) for v in clamped(k)]
             assert list(whole(coarse, step * 2.0**20, steps)[0]) == rounded
-    twin = getattr(ref, kernel.__name__)(records, *at, rows=rows, **how)
-    np.testing.assert_allclose(got, twin, rtol=1e-9, atol=1e-4)
+    by_numpy = getattr(ref, kernel.__name__)(records, *at, rows=rows, **how)
+    np.testing.assert_allclose(got, by_numpy, rtol=1e-9, atol=1e-4)
     # What one record more may do, where the clamp acts.
     moved = whole(got, step, steps) - whole(
         kernel(part(data, chosen[:-1], [0, n - 1]), *at, **how), step, steps
@@ -647,7 +649,7 @@ def test_memory_is_that_of_some_records_and_of_the_parameters():
     """Not of all records: ten times as many take no more."""
     rng = np.random.default_rng(0)
     layers, p = (128, 10), 200
-    size = kernels.mlp_size(p, layers)
+    size = mlp_size(p, layers)
     peaks = []
     for n in (2_000, 20_000):
         data = dpk.SiloData(

@@ -30,10 +30,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from mpyc_party import BUDGET, data_of_all, integers, study_of
+from parties import unmask
 
 from dpkern.federated import mpyc_runtime
 from dpkern.federated.links import SilosLostError
-from dpkern.federated.masking import Roster, Session, unmask
+from dpkern.federated.masking import Roster, Session
 from dpkern.federated.mpyc import join
 from dpkern.federated.mpyc_runtime import ANALYST, Certificates, Mesh
 from dpkern.federated.mpyc_sums import MpycParty, packed, unpacked

@@ -1,4 +1,4 @@
-"""Newton directions: twin, truncated system, floor, scale, threads, forks, bad input."""
+"""Newton directions: reference, truncated system, floor, scale, threads, forks, bad input."""
 
 import math
 import subprocess
@@ -44,11 +44,11 @@ def truncated(H, floor):
 
 
 @pairwise("isa", size=SIZES, spectrum=SPECTRA)
-def test_direction_agrees_with_its_twin(size, spectrum):
+def test_direction_agrees_with_its_reference(size, spectrum):
     m, d = size
     H, g = matrices(m, d, spectrum)
-    p, twin = (module.newton_direction(H, g, floor=FLOOR) for module in (kernels, ref))
-    for ours, theirs, matrix in zip(p, twin, H, strict=True):
+    p, by_numpy = (module.newton_direction(H, g, floor=FLOOR) for module in (kernels, ref))
+    for ours, theirs, matrix in zip(p, by_numpy, H, strict=True):
         condition = max(1.0, np.linalg.norm(matrix, 2) / FLOOR)
         assert np.linalg.norm(ours - theirs) <= 20 * d * U * condition * np.linalg.norm(theirs)
 

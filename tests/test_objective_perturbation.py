@@ -158,7 +158,7 @@ def test_exact_law_of_the_minimiser_keeps_the_budget(neighbours, epsilon, delta,
         p, q = (density_of(r, found.std, penalty, C) for r in (first, second))
         profile = exact_profile(p, q, (epsilon, 0.5 * epsilon), (-reach, reach), 400_001)
         assert profile[0] <= delta
-        assert profile[1] <= found.law.delta(0.5 * epsilon)
+        assert profile[1] <= found.guarantee.delta(0.5 * epsilon)
 
 
 def test_curvature_of_a_record_is_needed():
@@ -170,9 +170,9 @@ def test_curvature_of_a_record_is_needed():
     p, q = (density_of(r, found.std, penalty, C) for r in (((R, 0.0, 1e4),), ((R, 1e3, 1e4),)))
     exact = exact_profile(p, q, (0.6,), (-reach, reach), 400_001)[0]
     without = ObjectivePerturbation(
-        volume=0.0, shift=found.law.shift, directions=2, mu=found.law.mu
+        volume=0.0, shift=found.guarantee.shift, directions=2, mu=found.guarantee.mu
     )
-    assert without.delta(0.6) < exact <= found.law.delta(0.6)
+    assert without.delta(0.6) < exact <= found.guarantee.delta(0.6)
 
 
 @pytest.mark.proof
@@ -215,13 +215,13 @@ def test_largest_shift_keeps_the_budget_and_no_larger_one_does():
 
 
 def test_noise_is_at_least_that_of_a_gaussian_release_of_the_same_sensitivity():
-    assert mechanism(penalties=(3.0, 9.0)).law.volume >= math.log1p(1.0 / 3.0)
+    assert mechanism(penalties=(3.0, 9.0)).guarantee.volume >= math.log1p(1.0 / 3.0)
     for neighbours in ("replace_one", "add_remove"):
         found = mechanism(neighbours=neighbours)
         moved = 2.0 if neighbours == "replace_one" else 1.0
-        assert found.law.shift >= moved / found.std
+        assert found.guarantee.shift >= moved / found.std
         assert gdp_delta(moved / found.std, 1.0) <= 1e-5
-        assert found.law.directions == moved
+        assert found.guarantee.directions == moved
 
 
 def test_guarantee_of_a_group_multiplies_what_its_records_do():
@@ -437,7 +437,7 @@ def test_release_is_on_the_grid_and_charged_for_both_distances(internals):
     tau = internals["mechanism"].minimisation.tau
     assert Fraction(point.sensitivity) >= 2 * Fraction(tau) + Fraction(point.grid) * 2
     assert point.sensitivity <= 2.1 * tau
-    mu = internals["mechanism"].law.mu
+    mu = internals["mechanism"].guarantee.mu
     assert Fraction(point.sensitivity) / Fraction(point.std) <= Fraction(mu)
     assert (result.w / point.grid == np.rint(result.w / point.grid)).all()
     assert linear.sensitivity == 1.0

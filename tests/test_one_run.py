@@ -326,7 +326,7 @@ def test_nothing_certified_is_not_refuted(monkeypatch):
     drawn = kernels.gaussian
     monkeypatch.setattr(kernels, "gaussian", lambda *a, **given: 0.1 * drawn(*a, **given))
     nothing = dpk.privacy.Certificate(
-        trust="central", noise="os", law=NO_GUARANTEE, n_draws=1, bound="exact"
+        trust="central", noise="os", guarantee=NO_GUARANTEE, n_draws=1, bound="exact"
     )
     with pytest.warns(CertificateViolatedWarning):
         found = audited()
@@ -341,7 +341,7 @@ def test_nothing_certified_is_not_refuted(monkeypatch):
     [
         ({"model": dpk.MLP((5,))}, TypeError, "model must be an Oracle of your own, got MLP"),
         ({"data": DATA.X}, TypeError, "data must be SiloData"),
-        ({"budget": None}, TypeError, "budget must be a Budget"),
+        ({"budget": None}, TypeError, "budget must be dpkern.Budget"),
         ({"canaries": 40}, ValueError, "canaries must be at least 50"),
         ({"canaries": 401}, ValueError, "canaries must be at most the 400 parameters"),
         ({"confidence": 0.4}, ValueError, "confidence must be in"),

@@ -12,6 +12,7 @@ import scipy.sparse
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.data import Transform
+from dpkern.kernels.glm import loss_values
 from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle, check_gradients
 from dpkern.solvers.base.lockstep import finish
@@ -446,8 +447,8 @@ def test_loss_values_are_those_that_are_summed_up():
     data = make_data("classification")
     z = kernels.glm_margins(data, np.ones(4))
     for loss in ("logistic", dpk.losses.SmoothedHinge(0.5)):
-        values = kernels.loss_values(data.y, z, loss=loss)
+        values = loss_values(data.y, z, loss=loss)
         sums = kernels.glm_losses(data, np.ones(4), loss=loss)
         np.testing.assert_allclose(np.add.reduceat(values, data.offsets[:-1]), sums, rtol=1e-13)
     with pytest.raises(ValueError, match="one shape"):
-        kernels.loss_values([1.0], [1.0, 2.0], loss="logistic")
+        loss_values([1.0], [1.0, 2.0], loss="logistic")

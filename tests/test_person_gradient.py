@@ -1,4 +1,4 @@
-"""Sums in which a person's records are clipped together: twin, exact clip bound, threads."""
+"""Sums in which a person's records are clipped together: reference, exact clip bound, threads."""
 
 import math
 from fractions import Fraction
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dpkern import kernels
 from dpkern import reference as ref
+from dpkern.kernels.persons import glm_person_gradient
 
 LAYOUTS = {
     "dense": {},
@@ -44,16 +45,14 @@ def test_sums_agree_with_their_twin_for_any_threads(make, layout, person_clip):
     weight, persons = np.array([1.0, 0.5, 0.25, 1.0]), people(data)
     grid = 2.0 ** -np.array([20.0, 24.0, 28.0, 20.0])
     how = {"clip": 0.5, "persons": persons, "person_clip": person_clip, "silo_weight": weight}
-    twin = ref.glm_person_gradient(data, w, grid=grid, **how)
-    found = [
-        kernels.glm_person_gradient(data, w, grid=grid, n_threads=k, **how) for k in (1, 2, 3, 7)
-    ]
+    by_numpy = ref.glm_person_gradient(data, w, grid=grid, **how)
+    found = [glm_person_gradient(data, w, grid=grid, n_threads=k, **how) for k in (1, 2, 3, 7)]
     for other in found[1:]:
         np.testing.assert_array_equal(found[0], other)
     # Where a scalar is rounded another way, a record or a person differs by a step.
-    steps = np.abs(found[0] - twin) / grid[:, None]
+    steps = np.abs(found[0] - by_numpy) / grid[:, None]
     assert steps.max() <= 8.0
-    np.testing.assert_allclose(found[0], twin, atol=1e-3 * np.abs(twin).max())
+    np.testing.assert_allclose(found[0], by_numpy, atol=1e-3 * np.abs(by_numpy).max())
 
 
 @pytest.mark.usefixtures("isa")
@@ -64,18 +63,16 @@ def test_without_a_long_sum_the_bits_are_those_of_the_sum_over_records(make, lay
     how = {"clip": 0.5, "grid": 2.0**-22}
     sums = kernels.glm_gradient(data, w, **how)
     for person_clip in (50.0, 500.0):  # the bound of a person's factors, and of its records, serves
-        found = kernels.glm_person_gradient(
-            data, w, persons=persons, person_clip=person_clip, **how
-        )
+        found = glm_person_gradient(data, w, persons=persons, person_clip=person_clip, **how)
         np.testing.assert_array_equal(found, sums)
     alone = np.arange(data.n + 1)
-    found = kernels.glm_person_gradient(data, w, persons=alone, person_clip=0.5, **how)
+    found = glm_person_gradient(data, w, persons=alone, person_clip=0.5, **how)
     np.testing.assert_array_equal(found, sums)
 
 
 def one_person(data, w, person_clip, clip, grid, **how):
     persons = np.array([0, data.n])
-    return kernels.glm_person_gradient(
+    return glm_person_gradient(
         data, w, persons=persons, person_clip=person_clip, clip=clip, grid=grid, **how
     )
 
@@ -157,7 +154,7 @@ def test_replacing_a_person_moves_the_sum_by_the_charged_sensitivity_at_most(
                 y = data.y.copy()
                 y[persons[i] : persons[i + 1]] = sign
                 changed = type(data)(type(data.X)(X) if csr else X, y, data.offsets, intercept=True)
-                found.append(kernels.glm_person_gradient(changed, w, **how))
+                found.append(glm_person_gradient(changed, w, **how))
         for a in found:
             for b in found:
                 pairs = [(steps(x, q), steps(y, q)) for x, y in zip(a, b, strict=True)]
@@ -177,11 +174,11 @@ def test_errors_name_the_argument(make):
     inside = np.setdiff1d(good, data.offsets[1:-1])
     for persons in (inside, np.append(good, 60), good[:-1], [[0, 60]]):
         with pytest.raises(ValueError, match="persons must"):
-            kernels.glm_person_gradient(data, w, clip=1.0, persons=persons, person_clip=1.0)
+            glm_person_gradient(data, w, clip=1.0, persons=persons, person_clip=1.0)
     for name in ("clip", "person_clip"):
         how = {"clip": 1.0, "person_clip": 1.0, name: math.inf}
         with pytest.raises(ValueError, match=f"{name} must be"):
-            kernels.glm_person_gradient(data, w, persons=good, **how)
+            glm_person_gradient(data, w, persons=good, **how)
     lone = make(n=20, m=1)
     with pytest.raises(ValueError, match="grid must be at least r clip"):
         one_person(lone, np.zeros(lone.d), 1.0, 1.0, 2.0**-47)

@@ -133,7 +133,7 @@ def test_the_table_and_the_picture(tmp_path):
     [
         ({"n": 0}, ValueError, "n must be at least 1"),
         ({"d": 2.5}, TypeError, "d must be an integer"),
-        ({"budget": 1.0}, TypeError, "budget must be a dpkern.Budget"),
+        ({"budget": 1.0}, TypeError, "budget must be dpkern.Budget"),
         ({"row_bound": 0.0}, ValueError, "row_bound must be positive"),
         ({"loss": "hinge"}, ValueError, "loss must be one of"),
         ({"m": 601}, ValueError, "m must be at most the 600 records"),

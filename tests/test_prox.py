@@ -1,4 +1,4 @@
-"""Every proximal operator: twin, optimality, non-expansiveness, Moreau's identity, feasibility."""
+"""Every proximal operator: reference, optimality, nonexpansiveness, Moreau, feasibility."""
 
 import itertools
 import math
@@ -83,16 +83,16 @@ def test_compiled_proxes_twins_and_table_are_the_same_set():
 
 @every_case
 @pytest.mark.usefixtures("isa")
-def test_prox_agrees_with_its_twin(case):
+def test_prox_agrees_with_its_reference(case):
     v = points()
     for gamma in gammas(case, 0.0, 0.1, 0.25, 1.0, 7.0, 1e6):
         ours = kernels.prox(case.name, v, gamma, n_threads=1, **case.parameters)
         again = kernels.prox(case.name, v, gamma, n_threads=3, **case.parameters)
         np.testing.assert_array_equal(again, ours)
-        twin = ref.prox(case.name, v, gamma, **case.parameters)
+        by_numpy = ref.prox(case.name, v, gamma, **case.parameters)
         # At gamma = 1/4 the curvature of pl's problem vanishes at |x| = pi / 2.
         off = 1e-5 if case.name == "pl" and gamma == 0.25 else 1e-13
-        np.testing.assert_allclose(ours, twin, rtol=off, atol=1e-13)
+        np.testing.assert_allclose(ours, by_numpy, rtol=off, atol=1e-13)
         np.testing.assert_array_equal(kernels.prox(case, v, gamma), ours)
 
 

@@ -1,4 +1,4 @@
-"""ADMM sweeps: twins, agreement of states, exact bounds, sensitivity, noise, what is refused."""
+"""ADMM sweeps: reference, agreement of states, bounds, sensitivity, noise, what is refused."""
 
 import itertools
 import math
@@ -13,7 +13,8 @@ from pairwise import pairwise
 from dpkern import NoiseStream, _core, kernels
 from dpkern import reference as ref
 from dpkern.kernels import ProxState
-from dpkern.reference.admm import effective_rows as twin_rows
+from dpkern.kernels.grids import finest_grid
+from dpkern.reference.admm import effective_rows as reference_rows
 from dpkern.stream import Purpose
 
 KINDS = ["collapsed", "per_user", "public"]
@@ -40,7 +41,7 @@ def full(state, data):
     """Every u_i of a state."""
     if state.scale is None:
         return state.common
-    V, _, ratio, *_ = twin_rows(data)
+    V, _, ratio, *_ = reference_rows(data)
     return state.common + (state.scale * ratio)[:, np.newaxis] * V
 
 
@@ -60,37 +61,37 @@ def arrays(state):
 
 
 @pairwise("isa", "layout", "convex", kind=KINDS, clip=[0.1, math.inf])
-def test_sweeps_agree_with_their_twins(make, layout, loss, kind, clip):
+def test_sweeps_agree_with_their_references(make, layout, loss, kind, clip):
     data = make(n=900, **layout)
     ours = state_of(kind, data)
-    twin = copy(ours)
+    by_numpy = copy(ours)
     grid = None if math.isinf(clip) else 2.0**-38
     how = dict(loss=loss, clip=clip, prox_step=2.0, relaxation=0.4, grid=grid)
     for number, z in enumerate(centers(data, 3)):
         if kind != "collapsed" and number:
             how["rows"] = np.arange(number, data.n, 3)
-        results = kernels.prox_sweep(data, ours, z, **how), ref.prox_sweep(data, twin, z, **how)
+        results = kernels.prox_sweep(data, ours, z, **how), ref.prox_sweep(data, by_numpy, z, **how)
         for a, b in zip(*(np.atleast_2d(r) for r in results), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
         # A rounding of t near the middle of two multiples of the grid moves a message by a step.
-        assert_same_states(ours, twin, rtol=1e-11, atol=1e-12 if grid is None else 4 * grid)
+        assert_same_states(ours, by_numpy, rtol=1e-11, atol=1e-12 if grid is None else 4 * grid)
 
 
 @pairwise("isa", "layout", "convex", change_clip=[0.02, 0.3, 10.0])
-def test_sweeps_with_clipped_changes_agree_with_their_twin(make, layout, loss, change_clip):
+def test_sweeps_with_clipped_changes_agree_with_their_reference(make, layout, loss, change_clip):
     data, grid = make(n=900, **layout), 2.0**-38
     ours = state_of("per_user", data)
-    twin = copy(ours)
+    by_numpy = copy(ours)
     how = dict(loss=loss, clip=0.7, prox_step=2.0, relaxation=0.4, grid=grid)
     for number, z in enumerate(centers(data, 4)):
         how["rows"] = np.arange(number, data.n, 2)
         results = [
             sweep(data, state, z, change_clip=change_clip, **how)
-            for sweep, state in ((kernels.prox_sweep, ours), (ref.prox_sweep, twin))
+            for sweep, state in ((kernels.prox_sweep, ours), (ref.prox_sweep, by_numpy))
         ]
         for a, b in zip(*results, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
-        assert_same_states(ours, twin, rtol=1e-11, atol=4 * grid)
+        assert_same_states(ours, by_numpy, rtol=1e-11, atol=4 * grid)
 
 
 @pairwise("isa", kind=KINDS, p=[1, 8, 63, 130, 300, 1100, 9000])
@@ -98,15 +99,15 @@ def test_every_width_and_remainder(make, kind, p):
     for n in (1, 2, 9, 67):
         data = make(n=n, p=p, m=1, intercept=True)
         ours = state_of(kind, data)
-        twin = copy(ours)
+        by_numpy = copy(ours)
         how = dict(loss="logistic", clip=math.inf, prox_step=2.0, relaxation=0.5)
         for z in centers(data, 2):
             a, b = (
                 np.atleast_2d(sweep(data, state, z, **how))
-                for sweep, state in ((kernels.prox_sweep, ours), (ref.prox_sweep, twin))
+                for sweep, state in ((kernels.prox_sweep, ours), (ref.prox_sweep, by_numpy))
             )
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
-            assert_same_states(ours, twin, rtol=1e-10, atol=1e-12)
+            assert_same_states(ours, by_numpy, rtol=1e-10, atol=1e-12)
 
 
 @pairwise("isa", "layout", "convex")
@@ -135,7 +136,7 @@ def test_all_states_are_the_same_algorithm(make, layout, loss):
 def test_sweeps_reach_the_minimum_of_the_objective(make):
     data = make(n=200, p=5, m=1, intercept=True)
     l2, n = 0.05, data.n
-    V, *_ = twin_rows(data)
+    V, *_ = reference_rows(data)
 
     def objective(x):
         return np.mean(np.logaddexp(0.0, -data.y * (V @ x))) + 0.5 * l2 * x @ x
@@ -260,7 +261,7 @@ def test_one_record_never_sends_more_than_its_bound(
         lam = 0.5 if kind == "public" else 0.37
         how = dict(loss="squared", clip=clip, prox_step=gamma, relaxation=lam)
         bound = bound_of(kind, how)
-        for grid in (kernels.finest_grid(1, bound), coarsest_grid(bound, data.d)):
+        for grid in (finest_grid(1, bound), coarsest_grid(bound, data.d)):
             state = state_of(kind, data, 0.0)
             for _ in range(2):
                 with control_bits(flush):
@@ -296,7 +297,7 @@ def test_a_clipped_change_is_never_longer_than_its_bound(flush, bare_records, lo
     ):
         data = bare_records(np.array([ROWS[name]]), np.array([y]), [0, 1], **some)
         how = dict(loss="squared", clip=0.3, prox_step=0.9, relaxation=0.37)
-        for grid in (kernels.finest_grid(1, c), coarsest_grid(c, data.d)):
+        for grid in (finest_grid(1, c), coarsest_grid(c, data.d)):
             state = state_of("per_user", data, 0.0)
             for z in (0.0, 1e3, -1e3):
                 with control_bits(flush):
@@ -434,15 +435,15 @@ def test_noise_is_the_draws_of_the_records_own_numbers(make, p):
         np.testing.assert_array_equal(noise, draws)
 
 
-def test_noise_agrees_with_its_twin(make):
+def test_noise_agrees_with_its_reference(make):
     data = make(n=6, p=5)
     rows = np.array([1, 2, 5])
     how = dict(loss="logistic", clip=1.0, prox_step=1.0, relaxation=0.5, grid=2.0**-20)
     how |= {"sigma": 0.7, "rng": 11, "rows": rows}
-    ours, twin = state_of("public", data, 0.0), state_of("public", data, 0.0)
-    for sweep, state in ((kernels.prox_sweep, ours), (ref.prox_sweep, twin)):
+    ours, by_numpy = state_of("public", data, 0.0), state_of("public", data, 0.0)
+    for sweep, state in ((kernels.prox_sweep, ours), (ref.prox_sweep, by_numpy)):
         sweep(data, state, np.zeros(5), **how)
-    np.testing.assert_allclose(ours.common, twin.common, atol=2.0**-19)
+    np.testing.assert_allclose(ours.common, by_numpy.common, atol=2.0**-19)
     assert np.all(ours.common[rows] != 0.0)
 
 
@@ -475,7 +476,7 @@ def test_a_sweep_takes_one_release_and_repeats_no_noise(make):
 
 
 def test_a_record_that_is_not_finite_sends_its_noise(make):
-    """Written to after the door has seen it: its message must not show that."""
+    """Written to after validation has seen it: its message must not show that."""
     data = make(n=70, p=5, m=1)
     noise = noise_of(data)
     for bad in (math.nan, math.inf):

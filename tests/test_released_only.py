@@ -14,6 +14,8 @@ import scipy.sparse
 
 import dpkern as dpk
 from dpkern import kernels
+from dpkern.kernels import installation
+from dpkern.models.penalties import PL
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base import AUTO
@@ -268,7 +270,7 @@ def test_the_certificate_declares_every_public_number_of_the_run(name):
     parameters = {
         "l2": 0.25, "l1": 0.125, "rounds": 2, "step_size": (0.5, 0.25), "weights": "uniform",
         "penalize_intercept": False, "loss": "squared_hinge", "model": None,
-        "penalty": dpk.PL(0.5), "calibration": "sound",
+        "penalty": PL(0.5), "calibration": "sound",
     }  # fmt: skip
     if name == "federated_gd":
         parameters |= {"local_steps": 1, "accounting": "composition"}
@@ -514,7 +516,7 @@ def test_a_worker_thread_that_rounds_up_is_made_to_round_as_the_caller_does():
         ctypes.CDLL("libgomp.so.1")
     except OSError:
         pytest.skip("no libgomp here")
-    if platform.machine() != "x86_64" or not dpk.kernels.info()["openmp"]:
+    if platform.machine() != "x86_64" or not installation.info()["openmp"]:
         pytest.skip("the rounding modes of x86-64 and OpenMP are needed")
     done = subprocess.run([sys.executable, "-c", _WORKER_CHECK], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

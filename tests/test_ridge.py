@@ -145,7 +145,7 @@ def test_the_model_is_a_function_of_the_releases_alone(monkeypatch):
 # ------------------------------------------------------------------------------ posterior mean
 
 
-def twin(H, g, s_H, s_g, size):
+def reference_ridge(H, g, s_H, s_g, size):
     """The mean of `posterior_mean` without units, a loop over eigenvalues and scales."""
     x, V = np.linalg.eigh(H)
     d, r = len(x), s_H * math.sqrt(2.0 * len(x))
@@ -180,7 +180,7 @@ def test_the_posterior_mean_is_that_of_its_definition(scale):
         E = rng.standard_normal((d, d))
         H, g = A @ A.T / d + scale * (E + E.T) / 2.0, rng.standard_normal(d)
         how = {"s_H": scale, "s_g": 0.5 * scale, "size": 1.3}
-        expected = twin(H, g, **how)
+        expected = reference_ridge(H, g, **how)
         found = posterior_mean(H, g, penalty=np.zeros((d, d)), **how)
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
         # Units of targets, 2^300 and so, and of curvature have no influence.
@@ -193,11 +193,11 @@ def test_the_posterior_mean_is_that_of_its_definition(scale):
 
 def test_the_passes_settle_where_they_could_alternate_for_ever(monkeypatch):
     """A large |w| is much noise, which gives a small |w|: one pass more changes nothing."""
-    page = importlib.import_module("dpkern.solvers.ridge")
+    module = importlib.import_module("dpkern.solvers.ridge")
     H, g = np.eye(20) / 20.0, np.full(20, 1.0 / 20.0)
     found = []
-    for passes in (page._PASSES, page._PASSES + 1):
-        monkeypatch.setattr(page, "_PASSES", passes)
+    for passes in (module._PASSES, module._PASSES + 1):
+        monkeypatch.setattr(module, "_PASSES", passes)
         how = {"s_H": 0.015, "s_g": 0.0005, "size": 1.0, "penalty": np.zeros((20, 20))}
         found.append(posterior_mean(H, g, **how))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-3)

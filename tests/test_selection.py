@@ -19,7 +19,8 @@ from dpkern import candidates, selection
 from dpkern.candidates import Candidates
 from dpkern.privacy import Certificate, NoiseStream, compose_parallel, compose_sequential
 from dpkern.privacy.guarantees.rounding import bisect
-from dpkern.privacy.guarantees.selection import LAW_BITS, Selection
+from dpkern.privacy.guarantees.selection import UNIFORM_BITS, Selection
+from dpkern.selection import SelectionError
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
 GD = {"solver": "gradient_descent", "clip": 1.0, "rounds": 5, "step_size": 0.5}
@@ -84,12 +85,12 @@ def test_a_uniform_number_gives_each_number_of_runs_its_share():
     weights = list(chosen.weights())
     total, below = sum(weights), 0
     for k, weight in enumerate(weights[:20], 1):
-        first = -(-(below << LAW_BITS) // total)
+        first = -(-(below << UNIFORM_BITS) // total)
         assert chosen.number_of_runs(first) == k
         if k > 1:
             assert chosen.number_of_runs(first - 1) == k - 1
         below += weight
-    assert chosen.number_of_runs((1 << LAW_BITS) - 1) > 20
+    assert chosen.number_of_runs((1 << UNIFORM_BITS) - 1) > 20
 
 
 def test_as_many_runs_are_made_as_the_law_says(monkeypatch):
@@ -99,7 +100,7 @@ def test_as_many_runs_are_made_as_the_law_says(monkeypatch):
     data = records(20, 1)
     for seed in range(400):
         made.clear()
-        with pytest.raises(dpk.SelectionError):
+        with pytest.raises(SelectionError):
             dpk.select([GD], data, budget=BUDGET, mean_runs=3.0, eta=1.0, rng=seed)
         counts[min(len(made), 6)] += 1
     expected = [400 * (1 / 3) * (2 / 3) ** (k - 1) for k in range(1, 6)]
@@ -213,7 +214,9 @@ def test_the_certificate_spends_the_budget_and_no_more(epsilon, delta, options):
 
 def test_the_error_of_the_sampler_counts_for_every_run():
     chosen = Selection.of_mean(10.0, eta=0.0, mu=1e-3)
-    privacy = Certificate(trust="central", noise="os", n_draws=1 << 60, bound="upper", law=chosen)
+    privacy = Certificate(
+        trust="central", noise="os", n_draws=1 << 60, bound="upper", guarantee=chosen
+    )
     assert 2.0**-39 <= privacy.delta(0.5) <= 2.0**-38  # at most twice what it must be
     assert privacy.epsilon(2.0**-41) == math.inf
     assert privacy.delta(900.0) <= 2.0**-30
@@ -251,11 +254,11 @@ def test_a_file_keeps_the_certificate_of_the_selection(tmp_path):
 
 def test_a_selection_states_one_kind_of_guarantee():
     law = Selection.of_mean(5.0, eta=0.0, mu=0.1)
-    fields = {"trust": "central", "noise": "os", "n_draws": 1, "law": law}
+    fields = {"trust": "central", "noise": "os", "n_draws": 1, "guarantee": law}
     with pytest.raises(ValueError, match="bound must be 'upper' without a mu"):
         Certificate(**fields)
-    with pytest.raises(TypeError, match="law must be a Law"):
-        Certificate(**fields | {"law": 1.0})
+    with pytest.raises(TypeError, match="guarantee must be a Guarantee"):
+        Certificate(**fields | {"guarantee": 1.0})
 
 
 def audited(runs, epsilon_of=None):
@@ -344,7 +347,7 @@ def test_when_all_runs_fail_the_error_says_this_alone(number_of_runs):
     found = []
     for k in (1, 9):
         number_of_runs(k)
-        with pytest.raises(dpk.SelectionError) as caught:
+        with pytest.raises(SelectionError) as caught:
             dpk.select([FAILS], records(), budget=BUDGET, rng=3)
         error = caught.value
         assert error.__context__ is None
@@ -372,7 +375,7 @@ def test_a_model_that_is_not_finite_fails(number_of_runs, monkeypatch):
         return result
 
     monkeypatch.setattr(Candidates, "solve", infinite)
-    with pytest.raises(dpk.SelectionError):
+    with pytest.raises(SelectionError):
         dpk.select([GD], records(), budget=BUDGET, rng=3)
 
 
@@ -412,7 +415,7 @@ def test_a_run_that_spends_more_than_its_share_is_not_chosen(number_of_runs, mon
             **{"name": "gradient_descent", "data": data, "budget": dpk.Budget(mu=1.001 * mu),
                "rng": rng, "clip": 1.0, "rounds": 5, "step_size": 0.5}),
     )  # fmt: skip
-    with pytest.raises(dpk.SelectionError):
+    with pytest.raises(SelectionError):
         dpk.select([GD], records(), budget=BUDGET)
 
 
@@ -441,7 +444,7 @@ def test_settings_of_runs_are_independent_draws_with_their_laws(number_of_runs, 
     seen = []
     monkeypatch.setattr(Candidates, "solve", lambda self, settings, *_: seen.append(settings))
     space = {"clip": scipy.stats.loguniform(0.1, 4.0), "rounds": [3, 5], "step_size": [0.5]}
-    with pytest.raises(dpk.SelectionError):
+    with pytest.raises(SelectionError):
         dpk.select(space, records(), budget=BUDGET, solver="gradient_descent", rng=5)
     clips = [row["clip"] for row in seen]
     assert scipy.stats.kstest(clips, scipy.stats.loguniform(0.1, 4.0).cdf).pvalue > 1e-4

@@ -9,6 +9,7 @@ import pytest
 import dpkern as dpk
 from dpkern.data import SiloData
 from dpkern.models.losses import get_loss
+from dpkern.models.penalties import PL
 from dpkern.solvers import SOLVERS, Objective
 from dpkern.solvers.base.public_numbers import public_numbers
 from dpkern.solvers.base.reach import LongRunWarning, announce_length
@@ -346,7 +347,7 @@ def test_no_extreme_number_costs_a_budget_without_a_model(name, extreme):
     [
         ({"l2": 1e60}, r"l2 must be between 0 and 1e\+50"),
         ({"step_size": 10.0, "l2": 10.0}, "step_size must be at most 2 / 10"),
-        ({"step_size": 10.0, "penalty": dpk.PL(10.0)}, "step_size must be at most 2 / 20"),
+        ({"step_size": 10.0, "penalty": PL(10.0)}, "step_size must be at most 2 / 20"),
         ({"clip": 1e-60}, "clip must be between 1e-50"),
         ({"rounds": 10**9}, r"rounds must be at most 67108864, got rounds=1000000000: .* GiB"),
         ({"local_steps": 10**9}, r"local_steps must be at most .* GiB and .* hours"),

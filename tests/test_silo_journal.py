@@ -11,12 +11,12 @@ import dpkern as dpk
 
 pytest.importorskip("cryptography")
 
+from local_stars import QueueStar
 from studies import identities, records_of, same, study_of, wisconsin
 
 from dpkern.federated.federation import Federation
 from dpkern.federated.journal import Journal, JournalError
 from dpkern.federated.links import CoordinatorLostError, FederationError, Link
-from dpkern.federated.local import QueueStar
 from dpkern.federated.silo import take_part
 from dpkern.federated.silo_journal import _MAGIC, _SAID, RecordedLink, SiloJournal
 from dpkern.privacy.accountant.accountant import Accountant

@@ -11,6 +11,7 @@ from pairwise import pairwise
 
 import dpkern as dpk
 from dpkern import kernels
+from dpkern.models.penalties import Box
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.sensitivity.local_runs import LocalRuns
 from dpkern.solvers import Objective
@@ -52,7 +53,7 @@ def run(data, **options):
 PENALTIES = {
     "l2": {"l2": 0.1},
     "l1": {"l2": 0.0, "l1": 0.05},
-    "box": {"l2": 0.01, "penalty": dpk.Box(-0.1, 0.2)},
+    "box": {"l2": 0.01, "penalty": Box(-0.1, 0.2)},
 }
 
 

@@ -141,17 +141,17 @@ def test_precision_is_chosen_by_clip_grid_length_and_kind_of_row(make):
     for p, options, clip in itertools.product(
         (63, 64, 4096, 4097), ({}, {"affine": True}, {"csr": True}), (0.7, 1e-3)
     ):
-        data, twin = (make(n=9, p=p, m=1, dtype=d, **options) for d in (np.float32, np.float64))
+        data, wide = (make(n=9, p=p, m=1, dtype=d, **options) for d in (np.float32, np.float64))
         if options.get("csr"):
-            twin.X.data[:] = data.X.data
+            wide.X.data[:] = data.X.data
         else:
-            twin.X[:] = data.X
+            wide.X[:] = data.X
         w = 10.0 * models(data)[0]
         for depth in (-1, 0, 3):
             grid = finest_single(clip) * 2.0**depth
             how = {"clip": clip, "grid": grid, "loss": "squared"}
             same = [
-                np.array_equal(kernel(data, w), kernel(twin, w))
+                np.array_equal(kernel(data, w), kernel(wide, w))
                 for kernel in (
                     lambda data, w, how=how: kernels.glm_gradient(data, w, **how),
                     lambda data, w, how=how: kernels.glm_difference(data, w, -w, **how),
@@ -160,7 +160,7 @@ def test_precision_is_chosen_by_clip_grid_length_and_kind_of_row(make):
             single = SHORTEST <= p <= 4096 and not options and depth >= 0
             assert same == [not single] * 2, (p, options, depth)
             if not options:
-                one, other = (kernels.clip_and_sum(r.X, clip=clip, grid=grid) for r in (data, twin))
+                one, other = (kernels.clip_and_sum(r.X, clip=clip, grid=grid) for r in (data, wide))
                 assert np.array_equal(one, other) == (not single)
 
 
@@ -240,7 +240,7 @@ def test_models_on_grids_of_every_kind_have_the_bits_of_each(make):
 
 
 @pytest.mark.usefixtures("isa")
-def test_kernels_agree_with_their_twins(make):
+def test_kernels_agree_with_their_references(make):
     for p, own, clip, loss in itertools.product(
         (64, 75, 114), ({}, {"intercept": True, "row_bound": 2.0}), (0.3, 3.0), EVERY_LOSS
     ):
@@ -250,8 +250,8 @@ def test_kernels_agree_with_their_twins(make):
         close = {"rtol": 0.0, "atol": data.n * (2.0**-18 + 2.0**-20 * clip)}
         G, offsets = data.X, data.offsets
         exact = {"clip": clip, "grid": 2.0**-18, "offsets": offsets}
-        twin = ref.clip_and_sum(G, **exact)
-        np.testing.assert_allclose(kernels.clip_and_sum(G, **exact), twin, **close)
+        by_numpy = ref.clip_and_sum(G, **exact)
+        np.testing.assert_allclose(kernels.clip_and_sum(G, **exact), by_numpy, **close)
         for name, points in (("glm_gradient", (w,)), ("glm_difference", (w, -w))):
             found = getattr(kernels, name)(data, *points, **how)
             np.testing.assert_allclose(found, getattr(ref, name)(data, *points, **how), **close)
@@ -269,8 +269,8 @@ def test_differences_have_margins_in_double_precision(make):
     finer = {"loss": "squared", "clip": 1e-8, "grid": 2.0**-45}
     found = kernels.glm_difference(data, near, w, margins=stored, **finer)
     np.testing.assert_allclose(found, 1e-9 * np.ones_like(found), atol=1e-5)
-    twin = ref.glm_difference(data, near, w, **finer)
-    np.testing.assert_allclose(found, twin, atol=0.02 * np.abs(twin).max())
+    by_numpy = ref.glm_difference(data, near, w, **finer)
+    np.testing.assert_allclose(found, by_numpy, atol=0.02 * np.abs(by_numpy).max())
 
 
 @pytest.mark.isa

@@ -17,6 +17,17 @@ from pairwise import covering
 
 import dpkern as dpk
 from dpkern.models.losses import LOSSES
+from dpkern.models.penalties import (
+    L1,
+    L2,
+    PL,
+    Box,
+    ElasticNet,
+    GroupLasso,
+    L2Ball,
+    NonNegative,
+    Simplex,
+)
 from dpkern.privacy import Release
 from dpkern.solvers import SOLVERS, Objective
 
@@ -144,15 +155,15 @@ def test_noiseless_run_reaches_the_optimum_that_scipy_finds(solver, trust, loss,
 
 PENALIZED = [name for name, declared in DECLARED.items() if declared.penalties == "any"]
 PENALTIES = [
-    dpk.L2(0.2),
-    dpk.ElasticNet(0.05, l1_ratio=0.4),
-    dpk.GroupLasso(0.05, groups=[1, 3, 1]),
-    dpk.L2Ball(0.4),
-    dpk.Box(-0.1, [0.3, 0.1, 0.2, 0.05, 1.0]),
-    dpk.NonNegative(),
-    dpk.Simplex(0.7),
-    dpk.PL(0.05),
-    dpk.L2(0.1) + dpk.L1(0.01) + dpk.PL(0.05),
+    L2(0.2),
+    ElasticNet(0.05, l1_ratio=0.4),
+    GroupLasso(0.05, groups=[1, 3, 1]),
+    L2Ball(0.4),
+    Box(-0.1, [0.3, 0.1, 0.2, 0.05, 1.0]),
+    NonNegative(),
+    Simplex(0.7),
+    PL(0.05),
+    L2(0.1) + L1(0.01) + PL(0.05),
 ]
 
 
@@ -188,10 +199,10 @@ def test_minimum_of_a_sum_of_known_penalties_is_that_of_its_parts():
         return Objective(data, dpk.losses.Logistic(), penalty=penalty)
 
     for ours, known in [
-        (dpk.L2(0.1) + dpk.L2(0.3), dpk.L2(0.4)),
-        (dpk.L2(0.1) + dpk.ElasticNet(0.1, l1_ratio=0.25), dpk.L2(0.175) + dpk.L1(0.025)),
-        (dpk.L2(0.1) + dpk.L1(0.02) + dpk.L1(0.01), dpk.L1(0.03) + dpk.L2(0.1)),
-        (dpk.L2(0.1) + dpk.L2Ball(100.0), dpk.L2(0.1)),
+        (L2(0.1) + L2(0.3), L2(0.4)),
+        (L2(0.1) + ElasticNet(0.1, l1_ratio=0.25), L2(0.175) + L1(0.025)),
+        (L2(0.1) + L1(0.02) + L1(0.01), L1(0.03) + L2(0.1)),
+        (L2(0.1) + L2Ball(100.0), L2(0.1)),
     ]:
         ours, known = objective(ours), objective(known)
         np.testing.assert_allclose(ours.minimum()[0], known.minimum()[0], atol=1e-6)
@@ -200,13 +211,11 @@ def test_minimum_of_a_sum_of_known_penalties_is_that_of_its_parts():
 
 def test_short_strengths_add_to_those_of_the_penalty(data):
     objective = Objective(
-        data, dpk.losses.Logistic(), penalty=dpk.L2(0.1) + dpk.L1(0.2) + dpk.PL(0.3), l2=1.0, l1=2.0
+        data, dpk.losses.Logistic(), penalty=L2(0.1) + L1(0.2) + PL(0.3), l2=1.0, l1=2.0
     )
-    assert (objective.l2, objective.l1, objective.other) == (1.1, 2.2, dpk.PL(0.3))
+    assert (objective.l2, objective.l1, objective.other) == (1.1, 2.2, PL(0.3))
     short = dpk.solve("gradient_descent", data, budget=None, rounds=5, l2=0.1, l1=0.02)
-    long = dpk.solve(
-        "gradient_descent", data, budget=None, rounds=5, penalty=dpk.L1(0.02) + dpk.L2(0.1)
-    )
+    long = dpk.solve("gradient_descent", data, budget=None, rounds=5, penalty=L1(0.02) + L2(0.1))
     np.testing.assert_array_equal(short.w, long.w)
     names = ("l2", "l1", "penalty")
     assert [long.privacy.declared[name] for name in names] == [0.1, 0.02, None]
@@ -215,7 +224,7 @@ def test_short_strengths_add_to_those_of_the_penalty(data):
 
 def test_objective_is_infinite_where_a_constraint_does_not_hold():
     data = make_data()
-    objective = Objective(data, dpk.losses.Logistic(), l2=0.1, penalty=dpk.NonNegative())
+    objective = Objective(data, dpk.losses.Logistic(), l2=0.1, penalty=NonNegative())
     w = np.full(data.d, 0.1)
     assert objective.value(w) == objective.data_value(w) + objective.penalty_value(w)
     w[2] = -1e-6
@@ -232,9 +241,9 @@ def test_a_noisy_run_ends_inside_a_constraint_and_costs_what_it_costs_without(so
     free = dpk.solve(solver, data, **options)
     if any(note.startswith("hidden: the local iterates") for note in free.privacy.notes):
         with pytest.raises(ValueError, match="for hidden local steps, got 'simplex', which acts"):
-            dpk.solve(solver, data, penalty=dpk.Simplex(), **options)
+            dpk.solve(solver, data, penalty=Simplex(), **options)
         return
-    inside = dpk.solve(solver, data, penalty=dpk.Simplex(), **options)
+    inside = dpk.solve(solver, data, penalty=Simplex(), **options)
     assert inside.privacy.rho == free.privacy.rho
     assert np.all(inside.w >= 0.0)
     assert np.sum(inside.w) == pytest.approx(1.0, rel=1e-14)
@@ -244,7 +253,7 @@ def test_a_noisy_run_ends_inside_a_constraint_and_costs_what_it_costs_without(so
 @pytest.mark.parametrize("trust", ["central", "silo"])
 def test_hidden_federated_steps_refuse_a_penalty_without_a_bound_and_noisy_ones_take_it(trust):
     options = {"budget": budget(), "clip": 1.0, "rng": 3, "rounds": 2, "local_steps": 3}
-    options |= {"penalty": dpk.Box([-0.1] * 6, 0.1), "trust": trust}
+    options |= {"penalty": Box([-0.1] * 6, 0.1), "trust": trust}
     if trust == "central":
         with pytest.raises(ValueError, match="for hidden local steps, got 'box', which acts"):
             dpk.solve("federated_gd", make_data(), **options)
@@ -284,7 +293,7 @@ def test_a_monitor_may_not_share_the_values_of_sparse_training_records():
 
 
 def test_a_smooth_penalty_is_minimised_with_the_rest(data):
-    options = {"l2": 0.01, "penalty": dpk.PL(0.05), "penalize_intercept": False}
+    options = {"l2": 0.01, "penalty": PL(0.05), "penalize_intercept": False}
     result = dpk.solve("gradient_descent", data, budget=None, rounds=4000, **options)
     objective = Objective(data, dpk.losses.Logistic(), **options)
     w, value = objective.minimum()
@@ -301,7 +310,7 @@ def test_a_smooth_penalty_is_minimised_with_the_rest(data):
 
 
 @pytest.mark.parametrize(
-    "penalty", [dpk.L1(0.3), dpk.PL(0.5), dpk.L2Ball(0.5), dpk.Simplex()], ids=lambda p: p.name
+    "penalty", [L1(0.3), PL(0.5), L2Ball(0.5), Simplex()], ids=lambda p: p.name
 )
 def test_penalties_act_on_every_row_as_on_a_model(data, penalty):
     how = {"l2": 0.1, "penalty": penalty, "penalize_intercept": False}

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from local_stars import ProcessLink, ProcessStar, QueueStar
 
 import dpkern as dpk
 from dpkern.federated.journal import JournalError, RecordedStar, SteadyLink
@@ -21,9 +22,9 @@ from dpkern.federated.links import (
     public_reason,
     readable_reason,
 )
-from dpkern.federated.local import ProcessLink, ProcessStar, QueueStar
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
+from dpkern.models.penalties import L1, L2, Box, ElasticNet
 from dpkern.party import ImplausibleError, Party
 from dpkern.privacy.accountant.accountant import BudgetSpentError
 from dpkern.privacy.certificate.ledger import Ledger
@@ -96,7 +97,7 @@ def run(data, name="gradient_descent", *, study=None, of_silos=None, **arguments
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        ("gradient_descent", {"rounds": 5, "penalty": dpk.L1(0.01) + dpk.L2(0.001)}),
+        ("gradient_descent", {"rounds": 5, "penalty": L1(0.01) + L2(0.001)}),
         ("federated_gd", {"rounds": 3, "local_steps": 4, "loss": dpk.losses.Huber(0.5)}),
         ("local_newton", {"rounds": 2}),
         ("spider", {"rounds": 4, "returns": 3}),
@@ -209,7 +210,7 @@ def test_plans_survive_the_journey():
     arguments = {
         "clip": 1.5,
         "loss": dpk.losses.Huber(0.25),
-        "penalty": dpk.L1(0.1) + dpk.ElasticNet(0.2, l1_ratio=0.25),
+        "penalty": L1(0.1) + ElasticNet(0.2, l1_ratio=0.25),
         "step_size": [0.1, 0.2],
         "trust": "central",
         "momentum": None,
@@ -223,7 +224,7 @@ def test_plans_survive_the_journey():
     assert found.arguments["loss"] == arguments["loss"]
     model = Proposal("minibatch_sgd", dpk.Budget(mu=0.3), {"model": dpk.MLP(hidden=(3, 2))})
     assert Proposal.from_json(model.to_json()).arguments["model"] == dpk.MLP(hidden=(3, 2))
-    constraint = Proposal("prox_sgd", BUDGET, {"penalty": dpk.Box(-1.0, np.array([1.0, 2.0]))})
+    constraint = Proposal("prox_sgd", BUDGET, {"penalty": Box(-1.0, np.array([1.0, 2.0]))})
     assert Proposal.from_json(constraint.to_json()).to_json() == constraint.to_json()
 
 

@@ -284,20 +284,6 @@ def test_the_content_of_the_schema_counts(read, tmp_path):
     assert read(changed("schema.json", "other.json", text)).digest in digests
 
 
-def test_a_smaller_study_is_another_one_with_the_same_limits(read):
-    study = read(changed("colluding = 1", "colluding = 0"))
-    smaller = study.without(["south"])
-    assert smaller.names == ("north", "east")
-    assert smaller.digest != study.digest
-    assert smaller.roster.digest != study.roster.digest
-    with pytest.raises(ValueError, match="silos must be at least 2"):
-        smaller.without(["north"])
-    with pytest.raises(ValueError, match="at most 0 for 2 silos"):
-        read(TEXT).without(["south"])
-    with pytest.raises(ValueError, match="silos must be of the study, got 'west'"):
-        study.without(["west"])
-
-
 # ------------------------------------------------------------------------ a silo's records
 
 

@@ -17,6 +17,7 @@ import dpkern as dpk
 from dpkern.cli import main
 from dpkern.data import Column, train_test_split
 from dpkern.estimators import DPLogisticRegression, DPRidge, PrivateSearchCV
+from dpkern.models.penalties import L1
 
 HEADER = "age,bmi,ill"
 ROWS = [f"{20 + 7 * i % 60}.5,{15 + 3 * i % 25},{('no', 'yes')[i % 2]}" for i in range(30)]
@@ -336,7 +337,10 @@ CALLS = [
     (lambda: dpk.solve("ridge", DATA, epsilon=1), "give budget=dpkern.Budget"),
     (lambda: solve("gradient_decent"), "did you mean 'gradient_descent'"),
     (lambda: solve(loss="logit"), "loss must be one of logistic, squared"),
-    (lambda: solve(penalty="l1"), r"penalty must be None or a Penalty, such as dpkern.L1\(0.1\)"),
+    (
+        lambda: solve(penalty="l1"),
+        r"penalty must be None or a Penalty, such as dpkern.penalties.L1\(0.1\)",
+    ),
     (lambda: solve(rounds=-1), "rounds must be at least 1"),
     (lambda: solve(rounds=1.5), "rounds must be an integer, got 1.5"),
     (lambda: solve(rounds=True), "rounds must be an integer, got True"),
@@ -352,7 +356,7 @@ CALLS = [
     ),
     (
         lambda: dpk.solve_many("ridge", DATA, budgets=[1.0]),
-        "budgets must hold a Budget or None each",
+        "budgets must be dpkern.Budget",
     ),
     (lambda: split(X[:, 0]), r"X must have shape \(n, n_features\), got \(60,\)"),
     (lambda: split(X[:0], y[:0]), r"X must hold records, got shape \(0, 3\)"),
@@ -440,7 +444,7 @@ CALLS = [
     (lambda: dpk.load("model.npz").predict(X), "X must have the 2 features of the model, got 3"),
     (lambda: dpk.load("model.npz").save("."), "must be a regular file, .* got a folder"),
     (lambda: dpk.plan(DATA, 3, budget=ONE, row_bound=1.0), "n must be an integer, got SiloData"),
-    (lambda: dpk.plan(60, 3, budget=1.0, row_bound=1.0), "budget must be a dpkern.Budget"),
+    (lambda: dpk.plan(60, 3, budget=1.0, row_bound=1.0), "budget must be dpkern.Budget"),
     (
         lambda: dpk.select([], DATA, solver="ridge", budget=ONE),
         "candidates must be a list of dicts",
@@ -461,7 +465,7 @@ CALLS = [
     (lambda: dpk.kernels.glm_gradient(DATA, X[0], loss="x", clip=1.0), "loss must be one of"),
     (lambda: dpk.kernels.prox(X[0], X[0], 1.0), "name must be one of l1"),
     (lambda: dpk.kernels.clip_and_sum(X, clip=-1.0), "clip must be positive"),
-    (lambda: dpk.L1("0.1"), "strength must be a real number"),
+    (lambda: L1("0.1"), "strength must be a real number"),
     (lambda: dpk.MLP(hidden=3), "hidden must be a sequence of sizes, got 3"),
 ]
 

@@ -47,8 +47,8 @@ PARAMETERS: dict[tuple[str, str], dict[str, Any]] = {
     ("adult", RIDGE): {"T": 20, "clip": 0.5, "l2": 1e-2},
     ("wdbc", RIDGE): {"T": 10, "clip": 0.25, "l2": 1e-2},
     # The paper's (y - x.w)^2 + |w|^2 + 3 sin^2 |w| is twice this objective.
-    ("adult", PL): {"T": 3, "clip": 0.5, "penalty": dpk.PL(0.5)},
-    ("wdbc", PL): {"T": 3, "clip": 0.5, "penalty": dpk.PL(0.5)},
+    ("adult", PL): {"T": 3, "clip": 0.5, "penalty": dpk.penalties.PL(0.5)},
+    ("wdbc", PL): {"T": 3, "clip": 0.5, "penalty": dpk.penalties.PL(0.5)},
 }
 # As in the paper, the small sets have few silos, and sizes less far apart.
 SILOS = {"a9a": (32, 8), "adult": (32, 8), "wisconsin": (8,), "wdbc": (8,)}

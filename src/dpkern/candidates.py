@@ -81,10 +81,10 @@ class Candidates:
                 return {name: _value(values, generator) for name, values in space.items()}
 
             probe = np.random.default_rng(0)
-            laws = {
+            distributions = {
                 name: plain(v) if isinstance(v, list) else _text(v) for name, v in given.items()
             }
-            return cls(drawn, [drawn(probe) for _ in range(_PROBES)], laws, shared, models)
+            return cls(drawn, [drawn(probe) for _ in range(_PROBES)], distributions, shared, models)
         if not isinstance(given, Sequence) or isinstance(given, str) or not given:
             raise TypeError(
                 "candidates must be a list of dicts, or a dict of lists and distributions, got "
@@ -139,7 +139,7 @@ def _value(values: Any, generator: np.random.Generator) -> Any:
 
 def _text(distribution: Any) -> str:
     """Return a frozen distribution of SciPy as text."""
-    law = getattr(getattr(distribution, "dist", None), "name", type(distribution).__name__)
+    name = getattr(getattr(distribution, "dist", None), "name", type(distribution).__name__)
     given = [*map(str, getattr(distribution, "args", ()))]
-    given += [f"{name}={value}" for name, value in getattr(distribution, "kwds", {}).items()]
-    return f"{law}({', '.join(given)})"
+    given += [f"{key}={value}" for key, value in getattr(distribution, "kwds", {}).items()]
+    return f"{name}({', '.join(given)})"

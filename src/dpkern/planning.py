@@ -13,12 +13,14 @@ import numpy as np
 from dpkern import kernels
 from dpkern._html import table
 from dpkern._numbers import count, not_negative, positive
+from dpkern._text import aligned, figure
 from dpkern.data import SiloData
 from dpkern.data.labels import target_bounds
 from dpkern.models.losses import Loss, get_loss
 from dpkern.models.scale import margin_scale, softmax_scale
 from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget, BudgetWarning
+from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.solvers import SOLVERS, chosen
 from dpkern.solvers.base.options import check_choice
 from dpkern.solvers.base.public_numbers import PublicNumbers
@@ -127,9 +129,6 @@ class Plan:
         return self.rows[0]
 
     def __str__(self) -> str:
-        shown = [_HEAD, *([_shown(cell) for cell in _cells(row)] for row in self.rows)]
-        widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-        lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in shown]
         spent = f"mu {self.budget.mu:.4g}"
         if self.budget.epsilon is not None:
             spent = f"epsilon {self.budget.epsilon:g}, delta {self.budget.delta:g}, {spent}"
@@ -137,7 +136,7 @@ class Plan:
             [
                 f"{self.n} records, {self.d} coefficients; {spent}",
                 "",
-                *lines,
+                *aligned([_HEAD, *map(_cells, self.rows)]),
                 "",
                 'first: what solve("auto") takes; noise and signal: of a coordinate of the mean',
                 "gradient in one round; error: predicted excess risk, test error of a classifier",
@@ -148,9 +147,8 @@ class Plan:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = [[_shown(cell) for cell in _cells(row)] for row in self.rows]
         first, *_, last = str(self).split("\n\n")
-        return table(first, rows, head=_HEAD, note=last)
+        return table(first, map(_cells, self.rows), head=_HEAD, note=last)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return a figure of the predicted error over epsilon and over the number of records.
@@ -186,10 +184,10 @@ def _curves(plans: Iterable[tuple[float, Plan]]) -> dict[str, list[tuple[float, 
     return curves
 
 
-def _cells(row: Planned) -> list[object]:
+def _cells(row: Planned) -> list[str]:
     s = row.settings
     step = s.get("step_size", s.get("prox_step", "-"))
-    return [
+    cells = [
         row.solver,
         s.get("rounds", 1),
         s.get("local_steps", 1),
@@ -200,10 +198,7 @@ def _cells(row: Planned) -> list[object]:
         row.error,
         row.seconds,
     ]
-
-
-def _shown(cell: object) -> str:
-    return f"{cell:.3g}" if isinstance(cell, float) else str(cell)
+    return [figure(cell, 3) for cell in cells]
 
 
 def plan(
@@ -272,8 +267,7 @@ def plan(
     'gradient_descent'
     """
     n, d, m, K = count("n", n), count("d", d), count("m", m), count("n_classes", n_classes, 2)
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be a dpkern.Budget, got {type(budget).__name__}")
+    check_budget(budget)
     bound, phi = positive("row_bound", row_bound), get_loss(loss)
     l2, largest = not_negative("l2", l2), target_bounds(target_bound)[0]
     if phi.task == "classification" and largest != 1.0:

@@ -200,9 +200,9 @@ def plot_trade_off(
     limits: Sequence[tuple[float, float]],
     path: Path,
     *,
-    title: str = "",
-    confidence: float = 0.95,
-    attack: str = "the attack, half of the runs",
+    title: str,
+    confidence: float,
+    attack: str,
 ) -> Any:
     """Draw the error rates of an attack beside the least that a certificate allows, if it does.
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import probability
+from dpkern._text import aligned, figure, rounded_up
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData, is_sparse
 from dpkern.data.csr import has_width_read
@@ -34,6 +35,7 @@ from dpkern.privacy.accountant.accountant import CHARGED, Accountant
 from dpkern.privacy.accountant.profiles import Bound
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person, unit_of
+from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.mechanisms.counts import GaussianCounts
 
@@ -70,15 +72,12 @@ class PrivateRange:
     def __repr__(self) -> str:
         lo, hi = self.feature_range
         names = self.feature_names or tuple(map(str, range(len(lo))))
-        rows = [(name, f"{a:.6g}", f"{b:.6g}") for name, a, b in zip(names, lo, hi, strict=True)]
+        rows = [("feature", "lo", "hi"), *zip(names, lo.tolist(), hi.tolist(), strict=True)]
         if self.target_bound is not None:
-            lowest, highest = self.target_bound
-            rows.append(("target", f"{lowest:.6g}", f"{highest:.6g}"))
-        rows.insert(0, ("feature", "lo", "hi"))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [f"{name:{widths[0]}}  {a:>{widths[1]}}  {b:>{widths[2]}}" for name, a, b in rows]
+            rows.append(("target", *self.target_bound))
+        lines = aligned([[figure(cell) for cell in row] for row in rows], right=(1, 2))
         at = self.privacy.stated_delta or 1e-6
-        spent = f"epsilon {self.privacy.epsilon(at):.4g} at delta {at:g}"
+        spent = f"epsilon {rounded_up(self.privacy.epsilon(at))} at delta {at:g}"
         return "\n".join([*lines, f"row_bound {self.row_bound:.6g}, {spent}"])
 
 
@@ -143,8 +142,7 @@ def private_range(
     given = data_or_X.X if isinstance(data_or_X, SiloData) else data_or_X
     X, y, names = _values(data_or_X, y, target_bounds)
     coverage = probability("coverage", coverage)
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be dpkern.Budget, got {type(budget).__name__}")
+    check_budget(budget)
     edges = [_edges(lo, hi) for lo, hi in _wide("bounds", bounds, X.shape[1], names)]
     counts = [_counts(_column(X, k), e) for k, e in enumerate(edges)]
     if y is not None and target_bounds is not None:
@@ -260,10 +258,7 @@ def _wide(
     """Return finite wide bounds lo < hi of every feature."""
     if bounds is None:
         raise ValueError(f"{name} must be a pair (lo, hi), got None")
-    try:
-        found, _, _ = affine(bounds, n_features, scale_only=True, names=names)
-    except (TypeError, ValueError) as error:
-        raise type(error)(str(error).replace("feature_range", name)) from None
+    found, _, _ = affine(bounds, n_features, scale_only=True, names=names, argument=name)
     lo, hi = (a.tolist() for a in found or ())
     return list(zip(lo, hi, strict=True))
 

@@ -1,6 +1,6 @@
 """Private selection: the best of a random number of private runs, for the price of about two.
 
-    K ~ truncated negative binomial law (eta, gamma)
+    K ~ truncated negative binomial distribution (eta, gamma)
     for k = 1..K:
         s_k ~ candidates                              settings, drawn independently, with repetition
         w_k = the mu-GDP model of s_k on the training part
@@ -33,8 +33,9 @@ from dpkern.privacy.accountant.accountant import CHARGED, Accountant
 from dpkern.privacy.certificate.ledger import Ledger, Release
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person
 from dpkern.privacy.guarantees.base import DRAW_ERROR
+from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.privacy.guarantees.rounding import bisect
-from dpkern.privacy.guarantees.selection import LAW_BITS, Selection
+from dpkern.privacy.guarantees.selection import UNIFORM_BITS, Selection
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.solvers import Objective, SolverResult
@@ -129,8 +130,8 @@ def select(
     mean_runs : float, default=30
         Mean of the number K of runs, which is random.
     eta : float, default=5
-        Shape of the law of K, above -1: 0 is logarithmic, 1 geometric. A smaller eta costs less
-        privacy at the same mean, but K varies more, and one run alone is likelier.
+        Shape of the distribution of K, above -1: 0 is logarithmic, 1 geometric. A smaller eta costs
+        less privacy at the same mean, but K varies more, and one run alone is likelier.
     holdout : float, default=0.2
         Share of every silo's records that score the runs and train none.
     score : str or Loss, default="accuracy"
@@ -171,9 +172,9 @@ def select(
 
     with epsilon_2 and a sharper form in `guarantees.selection`, and mu is the largest that
     keeps the budget. A person's records may train and score: with mu / k for a record of a person
-    with at most k, (r_1 mu / k)^2 + (r_2 mu / k)^2 <= mu^2. This holds of the law of K as a whole:
-    K, and all of the losing runs, must stay secret. Nothing of them is in the result; who can see
-    how long the selection took learns about K.
+    with at most k, (r_1 mu / k)^2 + (r_2 mu / k)^2 <= mu^2. This holds of the distribution of K as
+    a whole: K, and all of the losing runs, must stay secret. Nothing of them is in the result; who
+    can see how long the selection took learns about K.
 
     References
     ----------
@@ -191,13 +192,10 @@ def select(
     """
     if not isinstance(data, SiloData):
         raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
-    if not isinstance(budget, Budget):
-        raise TypeError(
-            f"budget must be dpkern.Budget(epsilon=..., delta=...), got {type(budget).__name__}"
-        )
+    check_budget(budget)
     if not isinstance(accountant, Accountant | None):
         raise TypeError(f"accountant must be an Accountant, got {type(accountant).__name__}")
-    law = _within(budget, Selection.of_mean(mean_runs, eta=eta, mu=1.0))
+    guarantee = _within(budget, Selection.of_mean(mean_runs, eta=eta, mu=1.0))
     measure = _Measure.of(score, score_bound, data)
     drawn = Candidates.of(candidates, solver, shared, measure.loss is None)
     counts = _held_out(data, holdout)
@@ -206,9 +204,9 @@ def select(
         with given.child() as stream:  # the caller's does not show how many releases there were
             train, test = _parts(data, counts, stream)
             for settings in drawn.checked:
-                drawn.values(settings, train, law.mu)
+                drawn.values(settings, train, guarantee.mu)
             certificate = replace(
-                _certificate(law, budget),
+                _certificate(guarantee, budget),
                 noise=given.kind,
                 declared={
                     "candidates": drawn.declared,
@@ -231,7 +229,7 @@ def select(
                 certificate = for_a_person(of_record, most, divided=False)
             if accountant is not None:
                 accountant.charge("select", certificate)
-            best = _uninterrupted(lambda: _best(law, drawn, train, test, measure, stream))
+            best = _uninterrupted(lambda: _best(guarantee, drawn, train, test, measure, stream))
     finally:
         if given is not rng:
             given.wipe()
@@ -248,28 +246,28 @@ def select(
     return SelectionResult(result, best.settings, measure.mean(best.order[0], test.n))
 
 
-def _draws(law: Selection) -> int:
+def _draws(guarantee: Selection) -> int:
     """Return a bound of the mean number of draws of noise in all runs.
 
-    One more is for the law of K and for ties, which have an error below 2^-100 too.
+    One more is for the distribution of K and for ties, which have an error below 2^-100 too.
     """
-    return math.ceil(Fraction(law.mean_runs) * _MOST_DRAWS) + 1
+    return math.ceil(Fraction(guarantee.mean_runs) * _MOST_DRAWS) + 1
 
 
-def _certificate(law: Selection, budget: Budget) -> Certificate:
+def _certificate(guarantee: Selection, budget: Budget) -> Certificate:
     """Return the certificate of a selection before it is made."""
     return Certificate(
         trust="central",
         noise="os",
-        law=law,
-        n_draws=_draws(law),
+        guarantee=guarantee,
+        n_draws=_draws(guarantee),
         bound="upper",
         at_delta=budget.delta,
     )
 
 
 @functools.lru_cache(maxsize=64)
-def _within(budget: Budget, law: Selection) -> Selection:
+def _within(budget: Budget, guarantee: Selection) -> Selection:
     """Return the selection with the largest mu of one run that keeps the budget."""
     epsilon, delta = budget.epsilon, budget.delta
     if epsilon is None or delta is None:
@@ -278,18 +276,18 @@ def _within(budget: Budget, law: Selection) -> Selection:
             f"Gaussian DP; got mu {budget.mu!r}"
         )
 
-    error = (1.0 + math.exp(epsilon)) * _draws(law) * DRAW_ERROR
+    error = (1.0 + math.exp(epsilon)) * _draws(guarantee) * DRAW_ERROR
     most = delta * (1.0 - 2.0**-40) - error  # what the certificate adds is rounded up
 
     def exceeded(mu: float) -> bool:
-        return replace(law, mu=mu).delta(epsilon) > most
+        return replace(guarantee, mu=mu).delta(epsilon) > most
 
     if exceeded(_LEAST_MU):
         raise ValueError(
-            f"budget must be larger for {law.mean_runs:.6g} runs in the mean, got epsilon "
+            f"budget must be larger for {guarantee.mean_runs:.6g} runs in the mean, got epsilon "
             f"{epsilon!r} and delta {delta!r}: nothing is left for a run"
         )
-    return replace(law, mu=bisect(exceeded, _LEAST_MU, 2.0 * budget.mu)[0])
+    return replace(guarantee, mu=bisect(exceeded, _LEAST_MU, 2.0 * budget.mu)[0])
 
 
 def _held_out(data: SiloData, holdout: float) -> NDArray[np.int64]:
@@ -336,7 +334,7 @@ class _Outcome(NamedTuple):
 
 
 def _best(
-    law: Selection,
+    guarantee: Selection,
     candidates: Candidates,
     train: SiloData,
     test: SiloData,
@@ -345,26 +343,26 @@ def _best(
 ) -> _Outcome | None:
     """Return the best of K runs, or None if all failed."""
     with stream.release() as key:
-        words = key.words(Purpose.SELECTION, LAW_BITS // 64)
+        words = key.words(Purpose.SELECTION, UNIFORM_BITS // 64)
     best: _Outcome | None = None
-    of_record = law.mu  # of the score, where one record may be one of a person's
+    of_record = guarantee.mu  # of the score, where one record may be one of a person's
     if train.persons is not None:
-        of_record = budget_of_a_record(Budget(mu=law.mu), train.persons.max_records).mu
+        of_record = budget_of_a_record(Budget(mu=guarantee.mu), train.persons.max_records).mu
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        for _ in range(law.number_of_runs(int.from_bytes(words.tobytes(), "little"))):
+        for _ in range(guarantee.number_of_runs(int.from_bytes(words.tobytes(), "little"))):
             with stream.release() as key:
                 seed, tie = key.words(Purpose.SELECTION, 8).reshape(2, 4).tolist()
             try:
                 # A generator for every run: what one draws tells nothing of the others.
                 settings = candidates.draw(np.random.Generator(np.random.PCG64(seed)))
-                values = candidates.values(settings, train, law.mu)
-                result = candidates.solve(settings, train, law.mu, stream)
+                values = candidates.values(settings, train, guarantee.mu)
+                result = candidates.solve(settings, train, guarantee.mu, stream)
                 score, release = measure.release(result, values, test, of_record, stream)
             except Exception:  # whatever the reason, this is the worst score
                 continue
             spent = result.privacy
-            within = spent.mu <= law.mu and spent.n_draws < _MOST_DRAWS
+            within = spent.mu <= guarantee.mu and spent.n_draws < _MOST_DRAWS
             within = within and ENDED_AFTER not in spent.declared
             if within and (best is None or (score, tie) > best.order):
                 best = _Outcome((score, tie), settings, result, release)

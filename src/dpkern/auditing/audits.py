@@ -48,8 +48,42 @@ def separation_error(inside: FloatArray, outside: FloatArray) -> float:
     return math.sqrt((a + b) / (a * b) + found**2 / (2 * (a + b)))
 
 
+class AuditFinding:
+    """What results of audits have in common: scores of an attack beside a certificate.
+
+    `_judged` are the scores in and out that bounds are from.
+    """
+
+    certificate: Any
+    violated: Any
+    _judged: Any
+
+    @property
+    def mu_estimate(self) -> float:
+        """Difference of the mean scores in units of their std: mu, where scores are normal."""
+        return separation(*self._judged)
+
+    @property
+    def mu_error(self) -> float:
+        """Standard error of `mu_estimate`, where scores are normal."""
+        return separation_error(*self._judged)
+
+    def _plot(self, path: Path, confidence: float, *, limits: bool, attack: str) -> Any:
+        allowed = trade_off(self.certificate) if self.certificate.states_something else []
+        inside, outside = self._judged
+        errors, most = error_curves(inside, outside, confidence)
+        shown: dict[str, Any] = {"title": str(self), "confidence": confidence, "attack": attack}
+        return plot_trade_off(allowed, errors, most if limits else [], path, **shown)
+
+    def _verdict(self, violation: str) -> list[str]:
+        if self.violated:
+            return [f"  VIOLATED: {violation}"]
+        refutable = self.certificate.states_something
+        return ["  the certificate is not refuted, which does not prove it"] * refutable
+
+
 @dataclass(frozen=True, eq=False)
-class AuditResult:
+class AuditResult(AuditFinding):
     """What an audit found.
 
     Attributes
@@ -76,6 +110,10 @@ class AuditResult:
         """Number of runs."""
         return len(self.in_scores) + len(self.out_scores)
 
+    @property
+    def _judged(self) -> tuple[FloatArray, FloatArray]:
+        return self.in_scores[1::2], self.out_scores[1::2]
+
     @cached_property
     def _bound(self) -> ScoreAudit:
         scores = self.in_scores, self.out_scores
@@ -95,16 +133,6 @@ class AuditResult:
             confidence=self.confidence,
             delta=delta,
         ).epsilon
-
-    @property
-    def mu_estimate(self) -> float:
-        """Difference of the mean scores in units of their std: mu, where scores are normal."""
-        return separation(self.in_scores[1::2], self.out_scores[1::2])
-
-    @property
-    def mu_error(self) -> float:
-        """Standard error of `mu_estimate`, where scores are normal."""
-        return separation_error(self.in_scores[1::2], self.out_scores[1::2])
 
     @cached_property
     def mu_certified(self) -> float:
@@ -142,12 +170,8 @@ class AuditResult:
 
         Returns a matplotlib figure, written to `path` as PNG if one is given.
         """
-        scores = self.in_scores[1::2], self.out_scores[1::2]
-        allowed = trade_off(self.certificate) if self.certificate.states_something else []
-        errors, limits = error_curves(*scores, self.confidence)
-        return plot_trade_off(
-            allowed, errors, limits, path, title=str(self), confidence=self.confidence
-        )
+        attack = "the attack, half of the runs"
+        return self._plot(path, self.confidence, limits=True, attack=attack)
 
     def __str__(self) -> str:
         c, certified = self.certificate, self.mu_certified
@@ -167,11 +191,7 @@ class AuditResult:
             found = self.epsilon_lower(c.claimed["delta"]) if c.claimed.get("delta") else None
             shown = "" if found is None else f", epsilon {found:.4g} at least"
             lines.append(f"  claimed    {said}: {refuted}{shown}")
-        if self.violated:
-            lines.append("  VIOLATED: the audit's bound exceeds the certificate")
-        elif c.states_something:
-            lines.append("  the certificate is not refuted, which does not prove it")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._verdict("the audit's bound exceeds the certificate")])
 
 
 def audit(

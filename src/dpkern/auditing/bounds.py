@@ -183,11 +183,11 @@ def best_threshold(
     return float(thresholds[np.argmax(bound)])
 
 
-def _thresholds(inside: FloatArray, outside: FloatArray, most: int = 256) -> FloatArray:
-    """Return so many thresholds, more of them in the tails, which small deltas need."""
+def _thresholds(inside: FloatArray, outside: FloatArray) -> FloatArray:
+    """Return about 256 thresholds, more of them in the tails, which small deltas need."""
     scores = np.sort(np.concatenate([inside, outside]))
-    tail = np.arange(min(len(scores), most // 4))
-    middle = np.linspace(0, len(scores) - 1, most // 2).astype(int)
+    tail = np.arange(min(len(scores), 64))
+    middle = np.linspace(0, len(scores) - 1, 128).astype(int)
     chosen: FloatArray = scores[np.unique(np.concatenate([tail, middle, len(scores) - 1 - tail]))]
     return chosen
 

@@ -10,22 +10,21 @@ from numpy.typing import NDArray
 from dpkern._numbers import count, probability
 from dpkern._typing import FloatArray
 from dpkern._warn import warn
-from dpkern.auditing.audits import CertificateViolatedWarning, separation, separation_error
+from dpkern.auditing.audits import AuditFinding, CertificateViolatedWarning
 from dpkern.auditing.bounds import (
     Counts,
     ScoreAudit,
     audit_scores,
     best_threshold,
-    error_curves,
     require_confidence,
 )
 from dpkern.auditing.canaries import Canaries, Projections, WithCanaries, scores
 from dpkern.data import SiloData
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle, effective_rows
-from dpkern.plotting import Path, plot_trade_off
+from dpkern.plotting import Path
 from dpkern.privacy import Budget, Certificate
-from dpkern.privacy.guarantees.curves import trade_off
+from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.solvers import SolverResult, solve
 from dpkern.stream import NoiseStream
 
@@ -34,7 +33,7 @@ _LINES = 49
 
 
 @dataclass(frozen=True, eq=False)
-class OneRunAudit:
+class OneRunAudit(AuditFinding):
     """What the canaries of one run showed.
 
     Attributes
@@ -73,14 +72,8 @@ class OneRunAudit:
         return c.epsilon(self.one_run.delta) if c.states_something else math.inf
 
     @property
-    def mu_estimate(self) -> float:
-        """Difference of the mean scores in units of their std: mu, where scores are normal."""
-        return separation(self.in_scores, self.out_scores)
-
-    @property
-    def mu_error(self) -> float:
-        """Standard error of `mu_estimate`, where scores are normal."""
-        return separation_error(self.in_scores, self.out_scores)
+    def _judged(self) -> tuple[FloatArray, FloatArray]:
+        return self.in_scores, self.out_scores
 
     @property
     def violated(self) -> bool:
@@ -103,24 +96,15 @@ class OneRunAudit:
         Returns a matplotlib figure, written to `path` as PNG if one is given.
         """
         # Of canaries of one run, which are not independent, the rates have no such limits.
-        errors, _ = error_curves(self.in_scores, self.out_scores, self.one_run.confidence)
-        allowed = trade_off(self.certificate) if self.certificate.states_something else []
-        return plot_trade_off(
-            *(allowed, errors, [], path),
-            title=str(self),
-            attack="the scores",
-        )
-
-    @property
-    def _title(self) -> str:
-        c, k = self.certificate, len(self.in_scores) + len(self.out_scores)
-        return f"{self.result.solver} under {c.trust} trust, {c.neighbours}: {k} guesses at most"
+        return self._plot(path, self.one_run.confidence, limits=False, attack="the scores")
 
     def __str__(self) -> str:
-        a, b, certified = self.one_run, self.one_run_fdp, self.epsilon_certified
+        c, certified = self.certificate, self.epsilon_certified
+        a, b, guesses = self.one_run, self.one_run_fdp, len(self.in_scores) + len(self.out_scores)
         stated = f"epsilon {certified:.4g}" if certified < math.inf else "nothing"
         lines = [
-            self._title,
+            f"{self.result.solver} under {c.trust} trust, {c.neighbours}: "
+            f"{guesses} guesses at most",
             f"  certified  {stated} at delta {a.delta:g}",
             f"  audited    epsilon {a.epsilon:.4g} at least, with confidence {a.confidence:g}",
             f"             {b.epsilon:.4g} at least if its trade-off is Gaussian",
@@ -128,11 +112,8 @@ class OneRunAudit:
             f"bound {b.counts.positives} right, {b.counts.false} wrong",
             f"  estimated  mu {self.mu_estimate:.4g} +- {self.mu_error:.2g} of these canaries",
         ]
-        if self.violated:
-            lines.append("  VIOLATED: the certificate does not allow so many right guesses")
-        elif self.certificate.states_something:
-            lines.append("  the certificate is not refuted, which does not prove it")
-        return "\n".join(lines)
+        violation = "the certificate does not allow so many right guesses"
+        return "\n".join([*lines, *self._verdict(violation)])
 
 
 def audit_one_run(
@@ -219,8 +200,7 @@ def audit_one_run(
         raise TypeError(f"data must be SiloData, got {type(data).__name__}")
     if data.persons is not None:
         raise ValueError("data must be without persons, for an audit by canaries")
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be a Budget, got {type(budget).__name__}")
+    check_budget(budget)
     require_confidence(confidence)
     delta = probability("delta", delta if delta is not None else budget.delta or 1e-5)
     dim = count("dim", model.dim(data))

@@ -2,10 +2,10 @@
 
 The scores are those of who sees all releases, knows both data sets, and not which of them was
 used. A release with Gaussian noise on a known sum has the ratio of two normal densities, one from
-the run and one from a replay of it on the other data set; with secret samples that of two laws of
-the sum, one with the record at times and one without it. A release of which only the result is
-known, such as hidden local steps or shuffled counts, gives its numbers as they are: `scores` finds
-their best linear combination by runs that bound nothing.
+the run and one from a replay of it on the other data set; with secret samples that of two
+distributions of the sum, one with the record at times and one without it. A release of which only
+the result is known, such as hidden local steps or shuffled counts, gives its numbers as they are:
+`scores` finds their best linear combination by runs that bound nothing.
 """
 
 import math

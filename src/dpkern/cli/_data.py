@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from dpkern import datasets
 from dpkern._numbers import parse_number, positive
 from dpkern.cli._output import Line, remark
 from dpkern.data import Column, Schema, SiloData, is_sparse
+from dpkern.data.column import RowError
 from dpkern.data.csr import has_width_read
 from dpkern.data.outside import refuse_outside
 from dpkern.data.partition import NUMBERS
@@ -26,7 +26,6 @@ from dpkern.io.table import parse_labels
 
 ROW_BOUND = 1.0
 SPLIT = "even"
-_ROW = re.compile(r"in row (\d+), from 0")
 _LISTED_NAMES = 3
 _LISTED = 10  # columns with values outside
 _SAID_BY_SCHEMA = (
@@ -151,9 +150,8 @@ def naming(path: str, schema: Schema | None = None) -> Iterator[None]:
         yield
     except ValueError as error:
         text = str(error)
-        if schema is not None and (row := _ROW.search(text)):
-            line = line_of(path, layout_of(schema), int(row[1]))
-            text = text.replace(row[0], f"in line {line}")
+        if schema is not None and isinstance(error, RowError):
+            text = error.placed(f"line {line_of(path, layout_of(schema), error.row)}")
         raise ValueError(f"{path}{text[1:] if text.startswith('X ') else f': {text}'}") from error
 
 

@@ -3,11 +3,9 @@
 import argparse
 import math
 import os
-import re
 import shutil
 import statistics
 import sys
-import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TextIO
@@ -15,11 +13,11 @@ from typing import Any, TextIO
 import numpy as np
 
 from dpkern._files import refuse_unwritable
+from dpkern._text import figure, fold, rounded_down, rounded_up
 from dpkern.data.validation import Matrix
 from dpkern.plotting import require_png
 from dpkern.privacy import Certificate
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.privacy.accountant.spending_report import rounded_down, rounded_up
 from dpkern.privacy.certificate.report import report
 from dpkern.solvers import SolverResult
 
@@ -71,7 +69,7 @@ def one_line(error: BaseException) -> str:
 def say(text: str, stream: TextIO | None = None) -> None:
     """Print, folded at the width of the terminal where one reads it."""
     stream = stream or sys.stdout
-    print(folded(text, terminal_width()) if stream.isatty() else text, file=stream)
+    print(fold(text, terminal_width()) if stream.isatty() else text, file=stream)
 
 
 def saved(
@@ -97,21 +95,10 @@ def terminal_width() -> int:
     return max(shutil.get_terminal_size().columns, 40)
 
 
-def folded(text: str, width: int) -> str:
-    """Fold long lines; they continue below the text that follows the line's name."""
-    rows: list[str] = []
-    for line in text.split("\n"):
-        name = re.match(r"\s*(?:\S+(?: \S+)*\s{2,})?", line)
-        indent = " " * min(name.end() if name else 0, width // 2)
-        whole_words: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-        rows += textwrap.wrap(line, width, subsequent_indent=indent, **whole_words) or [""]
-    return "\n".join(rows)
-
-
 def shown(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value)) if len(value) <= 4 else f"{len(value)} values"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return figure(value)
 
 
 def score(result: SolverResult, X: Matrix, y: Any) -> float:
@@ -132,20 +119,15 @@ def spread(scores: Sequence[float]) -> float:
 
 def epsilon_text(certificate: Certificate, delta: float) -> str:
     most = "at most " if certificate.bound == "upper" else ""
-    mu, epsilon = _up(certificate.mu), certificate.epsilon(delta)
+    mu, epsilon = rounded_up(certificate.mu), certificate.epsilon(delta)
     if certificate.minimiser is not None:
-        return f"{most}epsilon {_up(epsilon)} at delta {delta!r}"
+        return f"{most}epsilon {rounded_up(epsilon)} at delta {delta!r}"
     if epsilon == math.inf and certificate.mu < math.inf:
         return f"{most}mu {mu}, which is too large to certify an epsilon at delta {delta!r}"
-    return f"{most}mu {mu}, epsilon {_up(epsilon)} at delta {delta!r}"
+    return f"{most}mu {mu}, epsilon {rounded_up(epsilon)} at delta {delta!r}"
 
 
 def ledger_text(accountant: Accountant) -> str:
     spent, left = rounded_up(accountant.spent), rounded_down(accountant.remaining)
     of = f"of epsilon {accountant.epsilon:g} at delta {accountant.delta:g}"
     return f"{os.path.basename(accountant.path)}: {spent} {of} is spent, {left} is left"
-
-
-def _up(value: float) -> str:
-    """Return three decimals, rounded up so that the printed figure is valid too."""
-    return f"{math.ceil(value * 1000) / 1000:g}" if math.isfinite(value) else "infinite"

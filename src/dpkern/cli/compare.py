@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dpkern._numbers import did_you_mean
+from dpkern._text import aligned
 from dpkern._threads import resolve_threads, usable_cores
 from dpkern.cli import _arguments, _data, _output, _solvers
 from dpkern.cli._output import Line, one_line, print_lines
@@ -418,6 +419,4 @@ def _print_table(rows: Sequence[CompareRow], metric: str, majority: float | None
         table.append((row.solver, row.trust, epsilon, score, gap, f"{row.seconds:.3f}"))
     if majority is not None:
         table.append(("majority class", "-", "-", f"{majority:.4f}", "-", "-"))
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for cells in table:
-        print("  ".join(map(str.ljust, cells, widths)).rstrip())
+    print("\n".join(aligned(table)))

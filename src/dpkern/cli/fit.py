@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dpkern._text import fold
 from dpkern.cli import _arguments, _data, _federated, _output, _solvers
 from dpkern.cli._output import Line, print_lines
 from dpkern.cli.info import option_text
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     chosen = named.parse_known_args(argv)[0].solver
     if chosen in SOLVERS:
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        parser.epilog = _output.folded(option_text(chosen), shutil.get_terminal_size().columns)
+        parser.epilog = fold(option_text(chosen), shutil.get_terminal_size().columns)
 
 
 def run(arguments: argparse.Namespace) -> None:

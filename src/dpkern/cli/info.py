@@ -2,9 +2,10 @@
 
 import argparse
 
-from dpkern import kernels
+from dpkern._text import fold
 from dpkern.cli import _solvers
-from dpkern.cli._output import folded, print_lines, terminal_width
+from dpkern.cli._output import print_lines, terminal_width
+from dpkern.kernels import installation
 from dpkern.models.losses import LOSSES
 from dpkern.models.penalties import PENALTIES, SMOOTH
 from dpkern.solvers import SOLVERS
@@ -20,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.solver is not None:
-        print(folded(option_text(arguments.solver), min(terminal_width(), 88)))
+        print(fold(option_text(arguments.solver), min(terminal_width(), 88)))
         return
-    facts = kernels.info()
+    facts = installation.info()
     threads = str(facts["n_threads"])
     if not facts["openmp"]:
         threads = "1: built without OpenMP, kernels run serially"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpkern._numbers import counted, did_you_mean, parse_number, real
 from dpkern.data.csr import csr_of
@@ -40,9 +40,19 @@ OTHER, MISSING = "other", "missing"
 Entry = tuple[int | NDArray[np.intp], Any]
 
 
-def _first_of(wrong: ArrayLike) -> str:
-    """Return the end of a message, with the first row that is wrong."""
-    return f" (the first is in row {np.argmax(wrong)}, from 0)"
+class RowError(ValueError):
+    """Values of a column are refused; `row` is the first that has one, from 0."""
+
+    def __init__(self, message: str, row: int) -> None:
+        super().__init__(message, row)
+        self.row = row
+
+    def __str__(self) -> str:
+        return self.placed(f"row {self.row}, from 0")
+
+    def placed(self, place: str) -> str:
+        """Return the message with another name of the row's place."""
+        return f"{self.args[0]} (the first is in {place})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -227,10 +237,11 @@ class Column:
             x[absent] = self.missing
             return [(0, self._scaled(x)), (1, absent)]
         if absent.any():
-            raise ValueError(
+            raise RowError(
                 f"column {self.name!r} must have no missing values, got "
                 f"{np.count_nonzero(absent)} in {counted(len(x), 'row')}: state the number that "
-                f'stands for one under "missing" of the column{_first_of(absent)}'
+                f'stands for one under "missing" of the column',
+                int(np.argmax(absent)),
             )
         return [(0, self._scaled(x))]
 
@@ -246,10 +257,11 @@ class Column:
             found = np.clip(x, self.lo, self.hi)
         if other.any():
             what = "numbers" if self.classes is None else "classes or aliases of the schema"
-            raise ValueError(
+            raise RowError(
                 f"column {self.name!r}, the target, must hold {what} only, got "
                 f"{counted(int(other.sum()), 'other value')} in "
-                f"{counted(len(found), 'row')}{_first_of(other)}"
+                f"{counted(len(found), 'row')}",
+                int(np.argmax(other)),
             )
         return found
 
@@ -304,7 +316,7 @@ class Column:
             return self._each(values, number)
         except ValueError as error:
             row = next(k for k, value in enumerate(values) if is_refused(value))
-            raise ValueError(f"{error}{_first_of([0] * row + [1])}") from None
+            raise RowError(str(error), row) from None
 
     def to_codes(
         self,

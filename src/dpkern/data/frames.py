@@ -118,10 +118,10 @@ def refuse_other_names(
     raise ValueError(f"{what} must have the {len(expected)} columns of the model, {found}")
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """Return the first names, quoted, and how many follow."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
+def listed(names: Sequence[str]) -> str:
+    """Return the first five names, quoted, and how many follow."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(map(repr, names[:5])) + more
 
 
 def frame_matrix(X: Any) -> NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations  # help() then shows type aliases by name
 
-import hashlib
 import json
 import math
 import os
@@ -15,6 +14,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dpkern._json import digest
 from dpkern._numbers import count, positive, refuse_unknown
 from dpkern.data.column import KEYS, Column, Entry, assembled
 from dpkern.data.draft import VERSION, VERSION_KEY, blanks_of, schema_text
@@ -211,8 +211,7 @@ class Schema:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        return digest(self.to_dict())
 
     def options(self, *, intercept: bool | None = None) -> RowOptions:
         """Return the arguments of `SiloData` for encoded rows.

@@ -56,6 +56,7 @@ from dpkern.data.validation import (
 )
 from dpkern.kernels import _card
 from dpkern.kernels._gpu import DeviceRows
+from dpkern.kernels.installation import flushes_denormals
 
 if TYPE_CHECKING:
     from dpkern.data.schema import Schema
@@ -260,7 +261,7 @@ class SiloData:
 
     def _keep_norms(self) -> None:
         # In denormals-are-zero mode they would be those of different rows.
-        flushed = kernels.flushes_denormals()
+        flushed = flushes_denormals()
         self._set(row_norms=None if flushed else frozen(kernels.glm_norms(self)))
 
     def _set(self, **values: Any) -> None:

@@ -168,25 +168,29 @@ def refuse_length(name: str, values: Any, lengths: range) -> None:
 
 
 def public_bounds(
-    feature_range: FeatureRange, n_features: int, names: Sequence[str] | None = None
+    feature_range: FeatureRange,
+    n_features: int,
+    names: Sequence[str] | None = None,
+    *,
+    argument: str = "feature_range",
 ) -> list[NDArray[Any]]:
     """Return the lower and upper bounds of the features, each a number or an array."""
     if isinstance(feature_range, Mapping):
-        feature_range = _in_order(feature_range, names)
+        feature_range = _in_order(feature_range, names, argument)
     if not isinstance(feature_range, tuple | list) or len(feature_range) != 2:
         raise TypeError(
-            "feature_range must be a pair (lo, hi), or a mapping of names of columns to pairs, got "
+            f"{argument} must be a pair (lo, hi), or a mapping of names of columns to pairs, got "
             f"a {type(feature_range).__name__}"
         )
     bounds = []
     for name, given in zip(("lo", "hi"), feature_range, strict=True):
-        refuse_length(f"feature_range {name}", given, range(n_features, n_features + 1))
+        refuse_length(f"{argument} {name}", given, range(n_features, n_features + 1))
         values = np.asarray(given)
         if values.dtype.kind not in "fiu":
-            raise TypeError(f"feature_range {name} must be numbers, got dtype {values.dtype}")
+            raise TypeError(f"{argument} {name} must be numbers, got dtype {values.dtype}")
         if values.shape not in ((), (n_features,)):
             raise ValueError(
-                f"feature_range {name} must be a number or have shape ({n_features},), got shape "
+                f"{argument} {name} must be a number or have shape ({n_features},), got shape "
                 f"{values.shape}"
             )
         bounds.append(values)
@@ -194,25 +198,25 @@ def public_bounds(
 
 
 def _in_order(
-    ranges: Mapping[str, tuple[float, float]], names: Sequence[str] | None
+    ranges: Mapping[str, tuple[float, float]], names: Sequence[str] | None, argument: str
 ) -> tuple[list[float], list[float]]:
     """Return the pairs of a mapping in the order of the columns, as (lo, hi)."""
     if names is None:
         raise TypeError(
-            "feature_range must be a pair (lo, hi) where columns have no names, got a mapping: "
+            f"{argument} must be a pair (lo, hi) where columns have no names, got a mapping: "
             "pass a data frame, or feature_names"
         )
-    refuse_unknown("feature_range", ranges, names)
+    refuse_unknown(argument, ranges, names)
     if missing := [name for name in names if name not in ranges]:
-        raise ValueError(f"feature_range must have every column, got none for {listed(missing)}")
+        raise ValueError(f"{argument} must have every column, got none for {listed(missing)}")
     lo: list[float] = []
     hi: list[float] = []
     for name in names:
         pair = ranges[name]
         if not isinstance(pair, Sequence | np.ndarray) or isinstance(pair, str) or len(pair) != 2:
-            raise TypeError(f"feature_range of column {name!r} must be (lo, hi), got {pair!r}")
+            raise TypeError(f"{argument} of column {name!r} must be (lo, hi), got {pair!r}")
         for bound, value in zip((lo, hi), pair, strict=True):
-            bound.append(real(f"feature_range of column {name!r}", value))
+            bound.append(real(f"{argument} of column {name!r}", value))
     return lo, hi
 
 
@@ -232,6 +236,7 @@ def affine(
     *,
     scale_only: bool,
     names: Sequence[str] | None = None,
+    argument: str = "feature_range",
 ) -> tuple[tuple[Float64Array, Float64Array] | None, Floats | None, Floats | None]:
     """Return lower and upper bounds, scale and shift of the features.
 
@@ -239,9 +244,8 @@ def affine(
     """
     if feature_range is None:
         return None, None, None
-    lo, hi = (
-        values.astype(np.float64) for values in public_bounds(feature_range, n_features, names)
-    )
+    given = public_bounds(feature_range, n_features, names, argument=argument)
+    lo, hi = (values.astype(np.float64) for values in given)
     with np.errstate(all="ignore"):  # reported below
         scale, shift = 2.0 / (hi - lo), -(lo + hi) / (hi - lo)
         good = (lo < hi) & np.isfinite(lo) & np.isfinite(hi) & (scale > 0.0)
@@ -251,7 +255,7 @@ def affine(
         k = np.argmin(good)
         least, most = (float(bound[k]) for bound in bounds)
         raise ValueError(
-            "feature_range must be finite with lo < hi and a distance that a double can hold, got "
+            f"{argument} must be finite with lo < hi and a distance that a double can hold, got "
             f"({least!r}, {most!r}) for feature {int(k) if names is None else names[int(k)]!r}"
         )
     repeats = 1 if np.ndim(scale) else n_features

@@ -26,6 +26,8 @@ from dpkern.models.networks import MLP
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SOLVERS, SolverResult, solve
+from dpkern.solvers.base.options import entries, entry, sections
+from dpkern.solvers.base.shared import SHARED
 
 # What users of scikit-learn would look for, and why it is not there.
 _REFUSED = {
@@ -37,79 +39,35 @@ _REFUSED = {
 }
 _ROW_BOUND = 1.0
 
-_CLASSES = """\
-    classes : list, set or array of shape (K,), optional
-        The labels that there may be, public, in any order: `classes_` has them sorted, as
-        scikit-learn expects it, and of two the second of these is the positive one (`SiloData`
-        takes the order as given). Otherwise they are read from y, which the certificate names as
-        an assumption. VotingClassifier and StackingClassifier number the labels before they fit,
-        so that classes must be range(K) in them."""
-
-_SHARED = """\
-    row_bound : float, optional
-        Public bound of the l2 norm of a row, the constant of the intercept included; longer rows
-        are scaled down to it. By default that of rows within `feature_range`, and 1 without one.
-    feature_range : pair (lo, hi), or mapping of names of columns to pairs, optional
-        Public bounds of the features, each a number or one per feature, which are mapped to
-        [-1, 1]: (0, 1), ([0, 18], [1, 95]), or of a frame {"smoker": (0, 1), "age": (18, 95)}.
-        They must not be taken from the records.
-    clip : float or "auto", default="auto"
-        Bound of the l2 norm of one record's gradient; "auto" follows from public numbers.
-    fit_intercept : bool, default=True
-        Whether the model has a constant term.
-    solver : str, default="auto"
-        A solver of `dpkern.solvers`; "auto" takes the one that `dpkern.plan` puts first.
-    solver_params : dict, optional
-        Further arguments of the solver, such as {"rounds": 100}: see `dpkern.solve`.
-    trust : {"central", "silo", "shuffle", "local"}, default="central"
-        Who is trusted with what: see `dpkern.solve`.
-    neighbours : {"replace_one", "add_remove"}, default="replace_one"
-        What is protected: the values of a record, or also whether it is there.
-    public_size : int or sequence of int, optional
-        Public number of records, with "add_remove".
-    max_records : int, optional
-        With `person` in fit, the largest number of records of one person: the first ones are used.
-        Without them the certificate is about one row of X: a record that a bootstrap
-        (BaggingClassifier) or oversampling repeats is in several rows, and less protected.
-    accountant : Accountant, optional
-        A budget over several fits: it is charged before a fit releases anything, or refuses it.
-        Clones share it, so that every fit of a search or of a cross-validation is charged.
-    random_state : int, RandomState or None, default=None
-        None draws the noise from the operating system. Everything else makes fits reproducible,
-        for tests; the certificate then says that they are not private.
-    n_jobs : int, optional
-        Number of threads; None and -1 mean the cores available to the process. Models do not
-        depend on it.
-    verbose : bool, default=False
-        Show a progress bar."""
-
-_ATTRIBUTES = """\
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
-        Of a frame whose columns all have names.
-    n_iter_ : int
-        Number of released aggregations.
-    privacy_ : Certificate
-        The guarantee of the fit.
-    result_ : SolverResult
-        What the solver returned: parameters, public history, `save`."""
-
 _Estimator = TypeVar("_Estimator", bound=type)
 
 
 def documented(cls: _Estimator) -> _Estimator:
-    """Complete the documentation of a class by the shared parameters and attributes.
+    """Complete the documentation of a class by what its bases and solvers say of parameters.
 
     Its signature is that of __init__, not of __new__.
     """
-    text = inspect.cleandoc(cls.__doc__ or "")
-    parts = {"classes": _CLASSES, "shared": _SHARED, "attributes": _ATTRIBUTES}
-    for name, part in parts.items():
-        text = text.replace(f"{{{name}}}", inspect.cleandoc(part))
     made = cast(Any, cls)  # whose attributes are set
+    bases = [base for base in made.__mro__ if issubclass(base, PrivateEstimator)]
+    described = {name: (option.kind, option.doc) for name, option in SHARED.items()}
+    for base in reversed(bases):
+        described |= entries(sections(base)["Parameters"])
     signature = inspect.signature(made.__init__)
     parameters = [p for name, p in signature.parameters.items() if name != "self"]
-    made.__doc__, made.__signature__ = text, signature.replace(parameters=parameters)
+    own = [name for base in bases[:-1] for name in entries(sections(base)["Parameters"])]
+    names = dict.fromkeys(["epsilon", "delta", *own, *(p.name for p in parameters)])
+    defaults = {p.name: p.empty if p.default is None else p.default for p in parameters}
+    _, title, notes = inspect.cleandoc(cls.__doc__ or "").partition("\n\nNotes\n")
+    attributes = [sections(base).get("Attributes", "") for base in bases]
+    made.__doc__ = "\n".join(
+        [
+            *(sections(cls)[""], "", "Parameters", "----------"),
+            *(entry(name, *described.get(name, ("", "")), defaults[name]) for name in names),
+            *("", "Attributes", "----------", *filter(None, attributes)),
+        ]
+    )
+    made.__doc__ += f"{title}{notes}"
+    made.__signature__ = signature.replace(parameters=parameters)
     return cls
 
 
@@ -127,6 +85,53 @@ class PrivateEstimator(BaseEstimator, ABC):
 
     A class states the public options of its data by `_options`, the arguments of its solver by
     `_model`, and its attributes by `_set_fitted`.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget of one fit.
+    delta : float
+        It should be well below 1 / (number of records).
+    row_bound : float, optional
+        Public bound of the l2 norm of a row, the constant of the intercept included; longer rows
+        are scaled down to it. By default that of rows within `feature_range`, and 1 without one.
+    feature_range : pair (lo, hi), or mapping of names of columns to pairs, optional
+        Public bounds of the features, each a number or one per feature, which are mapped to
+        [-1, 1]: (0, 1), ([0, 18], [1, 95]), or of a frame {"smoker": (0, 1), "age": (18, 95)}.
+        They must not be taken from the records.
+    fit_intercept : bool
+        Whether the model has a constant term.
+    solver : str
+        A solver of `dpkern.solvers`; "auto" takes the one that `dpkern.plan` puts first.
+    solver_params : dict, optional
+        Further arguments of the solver, such as {"rounds": 100}: see `dpkern.solve`.
+    max_records : int, optional
+        With `person` in fit, the largest number of records of one person: the first ones are used.
+        Without them the certificate is about one row of X: a record that a bootstrap
+        (BaggingClassifier) or oversampling repeats is in several rows, and less protected.
+    accountant : Accountant, optional
+        A budget over several fits: it is charged before a fit releases anything, or refuses it.
+        Clones share it, so that every fit of a search or of a cross-validation is charged.
+    random_state : int, RandomState or None
+        None draws the noise from the operating system. Everything else makes fits reproducible,
+        for tests; the certificate then says that they are not private.
+    n_jobs : int, optional
+        Number of threads; None and -1 mean the cores available to the process. Models do not
+        depend on it.
+    verbose : bool
+        Show a progress bar.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Of a frame whose columns all have names.
+    n_iter_ : int
+        Number of released aggregations.
+    privacy_ : Certificate
+        The guarantee of the fit.
+    result_ : SolverResult
+        What the solver returned: parameters, public history, `save`.
     """
 
     epsilon: float = field(default=1.0, kw_only=False)
@@ -297,7 +302,21 @@ class PrivateEstimator(BaseEstimator, ABC):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateClassifier(ClassifierMixin, PrivateEstimator):
-    """An estimator of labels."""
+    """An estimator of labels.
+
+    Parameters
+    ----------
+    classes : list, set or array of shape (K,), optional
+        The labels that there may be, public, in any order: `classes_` has them sorted, as
+        scikit-learn expects it, and of two the second of these is the positive one (`SiloData`
+        takes the order as given). Otherwise they are read from y, which the certificate names as
+        an assumption. VotingClassifier and StackingClassifier number the labels before they fit,
+        so that classes must be range(K) in them.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (K,), sorted
+    """
 
     classes: ArrayLike | None = None
 
@@ -367,7 +386,14 @@ class WithProbabilities(PrivateClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateRegressor(RegressorMixin, PrivateEstimator):
-    """An estimator of real targets."""
+    """An estimator of real targets.
+
+    Parameters
+    ----------
+    target_bound : float or pair (lo, hi), optional
+        Public bound of |y|, or bounds of y, to which other targets are clipped; targets are taken
+        to be of the size of 1 where it is not given, and a warning says so.
+    """
 
     target_bound: TargetBound = None
 

@@ -30,23 +30,14 @@ def l2_of(C: float, n: int) -> float:
     return 1.0 / (number * n)
 
 
-@documented
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPLogisticRegression(WithProbabilities):
-    """Differentially private logistic regression; softmax regression for several classes.
-
-    Minimises (1/n) sum_i loss_i(w) + |w|^2 / (2 C n), the objective of scikit-learn's
-    LogisticRegression over C n, where the intercept has a penalty too; losses are changed where
-    their gradient is clipped (Huberised).
+class _LinearClassifier(PrivateClassifier):
+    """A linear classifier.
 
     Parameters
     ----------
-    epsilon, delta : float
-        Budget of one fit; delta should be well below 1 / (number of records).
-    C : float, default=1.0
+    C : float
         Inverse of the strength of the penalty.
-    {classes}
-    {shared}
 
     Attributes
     ----------
@@ -54,8 +45,39 @@ class DPLogisticRegression(WithProbabilities):
         In units of the features as given. Rows beyond the row bound are shortened before the
         product, in `predict` too.
     intercept_ : ndarray of shape (1,) or (K,)
-    classes_ : ndarray of shape (K,), sorted
-    {attributes}
+    """
+
+    C: float = 1.0
+
+    def _set_fitted(self, result: SolverResult) -> None:
+        ((self.coef_, self.intercept_),) = layers(result)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _LinearRegressor(PrivateRegressor):
+    """A linear regression.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        In units of the features as given. Rows beyond the row bound are shortened before the
+        product, in `predict` too.
+    intercept_ : float
+    """
+
+    def _set_fitted(self, result: SolverResult) -> None:
+        ((coef, intercept),) = layers(result)
+        self.coef_, self.intercept_ = coef[0], float(intercept[0])
+
+
+@documented
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPLogisticRegression(_LinearClassifier, WithProbabilities):
+    """Differentially private logistic regression; softmax regression for several classes.
+
+    Minimises (1/n) sum_i loss_i(w) + |w|^2 / (2 C n), the objective of scikit-learn's
+    LogisticRegression over C n, where the intercept has a penalty too; losses are changed where
+    their gradient is clipped (Huberised).
 
     Notes
     -----
@@ -74,49 +96,21 @@ class DPLogisticRegression(WithProbabilities):
     True
     """
 
-    C: float = 1.0
-
     def _model(self, n: int) -> dict[str, Any]:
         kind = {"model": MLP(hidden=())} if self._is_several() else {"loss": "logistic"}
         return {"l2": l2_of(self.C, n), **kind}
 
-    def _set_fitted(self, result: SolverResult) -> None:
-        ((self.coef_, self.intercept_),) = layers(result)
-
 
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPLinearSVC(PrivateClassifier):
+class DPLinearSVC(_LinearClassifier):
     """A differentially private linear support vector machine for two classes.
 
     Minimises (1/n) sum_i loss_i(w) + |w|^2 / (2 C n) with the hinge loss, smoothed around its kink.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Budget of one fit; delta should be well below 1 / (number of records).
-    C : float, default=1.0
-        Inverse of the strength of the penalty.
-    {classes}
-    {shared}
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (1, n_features)
-        In units of the features as given. Rows beyond the row bound are shortened before the
-        product, in `predict` too.
-    intercept_ : ndarray of shape (1,)
-    classes_ : ndarray of shape (2,), sorted
-    {attributes}
     """
-
-    C: float = 1.0
 
     def _model(self, n: int) -> dict[str, Any]:
         return {"loss": "smoothed_hinge", "l2": l2_of(self.C, n)}
-
-    def _set_fitted(self, result: SolverResult) -> None:
-        ((self.coef_, self.intercept_),) = layers(result)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -126,31 +120,20 @@ class DPLinearSVC(PrivateClassifier):
 
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPRidge(PrivateRegressor):
+class DPRidge(_LinearRegressor):
     """Differentially private linear regression with a penalty |w|^2.
 
     Minimises |y - X w|^2 + alpha |w|^2, the intercept having a penalty too.
 
     Parameters
     ----------
-    epsilon, delta : float
-        Budget of one fit; delta should be well below 1 / (number of records).
-    alpha : float, default=1.0
+    alpha : float
         Strength of the penalty.
-    target_bound : float or pair (lo, hi), optional
-        Public bound of |y|, or bounds of y, to which other targets are clipped; targets are taken
-        to be of the size of 1 where it is not given, and a warning says so. With it "auto" is
-        `ridge`, one noisy release of the moments, for n mu >= 6000 d^(3/2) (n records, d
-        coefficients), and `gradient_descent` below.
-    {shared}
 
-    Attributes
-    ----------
-    coef_ : ndarray of shape (n_features,)
-        In units of the features as given. Rows beyond the row bound are shortened before the
-        product, in `predict` too.
-    intercept_ : float
-    {attributes}
+    Notes
+    -----
+    With a target bound, the solver "auto" is `ridge`, one noisy release of the moments, for n mu
+    >= 6000 d^(3/2) (n records, d coefficients), and `gradient_descent` below.
     """
 
     alpha: float = 1.0
@@ -158,14 +141,10 @@ class DPRidge(PrivateRegressor):
     def _model(self, n: int) -> dict[str, Any]:
         return {"loss": "squared", "l2": strength("alpha", self.alpha, most=LARGEST * n) / n}
 
-    def _set_fitted(self, result: SolverResult) -> None:
-        ((coef, intercept),) = layers(result)
-        self.coef_, self.intercept_ = coef[0], float(intercept[0])
-
 
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPLasso(PrivateRegressor):
+class DPLasso(_LinearRegressor):
     """Differentially private linear regression with a penalty |w|_1.
 
     Minimises |y - X w|^2 / (2 n) + alpha |w|_1, the intercept having a penalty too. Features are
@@ -173,22 +152,8 @@ class DPLasso(PrivateRegressor):
 
     Parameters
     ----------
-    epsilon, delta : float
-        Budget of one fit; delta should be well below 1 / (number of records).
-    alpha : float or "auto", default="auto"
+    alpha : float or "auto"
         Strength of the penalty: a thousandth of the targets' bound, or of 1 without one.
-    target_bound : float or pair (lo, hi), optional
-        Public bound of |y|, or bounds of y, to which other targets are clipped; targets are taken
-        to be of the size of 1 where it is not given, and a warning says so.
-    {shared}
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (n_features,)
-        In units of the features as given. Rows beyond the row bound are shortened before the
-        product, in `predict` too.
-    intercept_ : float
-    {attributes}
     """
 
     alpha: float | str = "auto"
@@ -199,7 +164,3 @@ class DPLasso(PrivateRegressor):
             bound = 1.0 if self.target_bound is None else target_bounds(self.target_bound)[0]
             alpha = _ALPHA * bound
         return {"loss": "squared", "l1": strength("alpha", alpha)}
-
-    def _set_fitted(self, result: SolverResult) -> None:
-        ((coef, intercept),) = layers(result)
-        self.coef_, self.intercept_ = coef[0], float(intercept[0])

@@ -21,16 +21,12 @@ class DPMLPClassifier(WithProbabilities):
 
     Parameters
     ----------
-    epsilon, delta : float
-        Budget of one fit; delta should be well below 1 / (number of records).
-    hidden_layer_sizes : sequence of int, default=(100,)
+    hidden_layer_sizes : sequence of int
         Sizes of the hidden layers.
-    activation : {"relu", "tanh"}, default="relu"
+    activation : {"relu", "tanh"}
         Activation of the hidden layers.
-    alpha : float, default=0.0001
+    alpha : float
         Strength of the penalty.
-    {classes}
-    {shared}
 
     Attributes
     ----------
@@ -38,8 +34,6 @@ class DPMLPClassifier(WithProbabilities):
         Matrices of the layers, the first for the features as given. Rows beyond the row bound are
         shortened before the product, in `predict` too.
     intercepts_ : list of ndarray of shape (outputs,)
-    classes_ : ndarray of shape (K,), sorted
-    {attributes}
 
     Notes
     -----

@@ -65,7 +65,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     mean_runs : float, default=30
         Mean of the random number of fits.
     eta : float, default=5
-        Shape of the law of this number: see `dpkern.select`.
+        Shape of the distribution of this number: see `dpkern.select`.
     holdout : float, default=0.2
         Share of the records that score the fits and train none.
 

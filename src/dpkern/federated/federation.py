@@ -1,6 +1,5 @@
 """The analyst's side of a study: data that a solver takes, and that silos hold."""
 
-import json
 import os
 import secrets
 import struct
@@ -10,6 +9,7 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
+from dpkern._json import canonical
 from dpkern._numbers import positive
 from dpkern._warn import warn
 from dpkern.data import SiloData
@@ -21,8 +21,8 @@ from dpkern.federated.party import CoordinatorParty, ProtocolError
 from dpkern.federated.proposal import OWN, Proposal
 from dpkern.federated.study import Study
 from dpkern.party import Party, Remote
-from dpkern.privacy import Budget
 from dpkern.privacy.accountant.accountant import Accountant
+from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.stream import NoiseStream
 
 PROTOCOL, VERSION = 4, version("dpkern")
@@ -126,7 +126,7 @@ class Federation(Remote):
         connected, nonce = self._connected()
         with connected as star:
             silos = len(star.silos)
-            first = json.dumps(hello | {"nonce": nonce.hex()}, sort_keys=True).encode()
+            first = canonical(hello | {"nonce": nonce.hex()}, spaces=True).encode()
             offers = star.exchange([first] * silos)
             session = session_id(study.roster, nonce, agreed(study, plan), offers)
             second = b"".join(offers)
@@ -231,11 +231,7 @@ def note_ledgers(
 
 def proposed(study: Study, solver: str, budget: Any, arguments: Mapping[str, Any]) -> Proposal:
     """Return what the coordinator of a study proposes, without arguments of its own process."""
-    if not isinstance(budget, Budget):
-        raise TypeError(
-            "budget must be dpkern.Budget(epsilon=..., delta=...) in a federation, where all "
-            f"that is sent has noise, got {type(budget).__name__}"
-        )
+    check_budget(budget)
     if arguments.get("trust", study.trust) != study.trust:
         raise ValueError(f"trust must be that of the study, {study.trust!r}")
     shared = {name: value for name, value in arguments.items() if name not in OWN}

@@ -343,18 +343,6 @@ class Session(Secret):
             super().wipe()
 
 
-def unmask(messages: Sequence[NDArray[np.uint64]]) -> NDArray[np.int64]:
-    """Return the sum of one round's messages of all silos, modulo 2^64, as int64.
-
-    Without one of them, or with one of another round, it is a uniform word in every place.
-    """
-    if len(messages) < 2 or len({message.shape for message in messages}) > 1:
-        raise ValueError("messages must be those of all silos, of one shape")
-    if any(message.dtype != np.uint64 for message in messages):
-        raise TypeError("messages must be arrays of uint64")
-    return np.add.reduce(messages, axis=0, dtype=np.uint64).view(np.int64)
-
-
 def _refuse_no_digest(name: str, value: object) -> None:
     if not isinstance(value, bytes) or len(value) != _BYTES:
         raise ValueError(f"{name} must be {_BYTES} bytes, such as a SHA-256")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from dpkern._json import canonical
 from dpkern._numbers import count, positive
 from dpkern.data import SiloData
 from dpkern.federated.federation import (
@@ -224,7 +225,7 @@ def _agree(
     text = None if plan is None else plan.to_json()
     hello = own | {"nonce": secrets.token_hex(32), "plan": text}
     hello["ledger"] = state_ledger(accountant).hex()
-    said = json.dumps(hello, sort_keys=True).encode()
+    said = canonical(hello, spaces=True).encode()
     found = mesh.run(lambda: mesh.exchange(digest("mpyc"), said)) | {mesh.runtime.pid: said}
     opening, statements = [found[pid] for pid in sorted(found)], list[bytes]()
     for pid, message in sorted(found.items()):

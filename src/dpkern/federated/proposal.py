@@ -1,6 +1,5 @@
 """What the parties of a study run: solver, budget and arguments, as they tell one another."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpkern._serialize import decode, encode
+from dpkern._json import canonical, decode, digest, encode
 from dpkern.models import losses, penalties
 from dpkern.models.losses import Loss
 from dpkern.models.networks import MLP
@@ -68,7 +67,7 @@ class Proposal:
         arguments = {name: _told(name, value) for name, value in self.arguments.items()}
         values = encode({"solver": self.solver, "budget": given, "arguments": arguments})
         values["digest"] = _digest(values)
-        return json.dumps(values, sort_keys=True, allow_nan=False)
+        return canonical(values, spaces=True)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
@@ -104,8 +103,7 @@ class Proposal:
 
 
 def _digest(values: Mapping[str, Any]) -> str:
-    text = json.dumps(values, sort_keys=True, allow_nan=False)
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    return digest(values, spaces=True)[: len("sha256:") + 32]
 
 
 def _written(plan: Proposal) -> dict[str, str]:

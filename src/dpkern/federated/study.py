@@ -33,12 +33,11 @@ Paths are relative to the folder of study.toml.
 
 import base64
 import hashlib
-import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -46,8 +45,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpkern._json import digest, encode
 from dpkern._numbers import count, refuse_unknown
-from dpkern._serialize import encode
 from dpkern.data.csr import csr_of, has_width_read, is_sparse
 from dpkern.data.frames import column_names, refuse_other_names
 from dpkern.data.schema import Schema
@@ -256,20 +255,12 @@ class Study:
             "target_middle": data.transform.target_middle,
             **{key: getattr(data, key) for key in (*_OPTIONS, "feature_names")},
         }
-        text = json.dumps(encode(content), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        return digest(encode(content))
 
     @property
     def fingerprint(self) -> str:
         """Short form of the digest, which people compare by telephone (`fingerprint`)."""
         return fingerprint(self.digest.encode())
-
-    def without(self, silos: Collection[str]) -> Self:
-        """Return the study of the other silos, which is another one; raise if too few are left."""
-        for name in silos:
-            if name not in self.names:
-                raise ValueError(f"silos must be of the study, got {name!r}")
-        return replace(self, silos=tuple(s for s in self.silos if s.name not in silos))
 
     def silo_data(self, name: str, X: Any, y: ArrayLike | None = None) -> SiloData:
         """Return a silo's own records as the study describes them.

@@ -44,7 +44,7 @@ RuntimeError
     When a stream was wiped or belongs to another process.
 """
 
-from dpkern.kernels._grids import finest_grid, hessian_row_grid, mlp_factor_grid, on_grid
+from dpkern.kernels import installation  # noqa: F401, chooses the instruction set
 from dpkern.kernels._sweeps import PreparedSweep, ProxState
 from dpkern.kernels.admm import admm_rounds, loss_prox, prox_sweep
 from dpkern.kernels.clip import clip_and_sum
@@ -56,27 +56,21 @@ from dpkern.kernels.glm import (
     glm_losses,
     glm_margins,
     glm_norms,
-    loss_derivatives,
-    loss_values,
 )
 from dpkern.kernels.hessian import glm_hessian, glm_hessians
-from dpkern.kernels.installation import flushes_denormals, info
 from dpkern.kernels.local_descent import glm_local_descent
-from dpkern.kernels.mlp import mlp_difference, mlp_gradient, mlp_size
+from dpkern.kernels.mlp import mlp_difference, mlp_gradient
 from dpkern.kernels.newton import line_search, newton_direction
 from dpkern.kernels.noise import gaussian, goe
-from dpkern.kernels.persons import glm_person_gradient
 from dpkern.kernels.prox import prox
-from dpkern.kernels.shuffle import coins_together, shuffle_parameters, shuffle_sum
+from dpkern.kernels.shuffle import shuffle_sum
 
 # fmt: off
 __all__ = [
-    "PreparedSweep", "ProxState", "admm_rounds", "clip_and_sum", "coins_together", "finest_grid",
-    "flushes_denormals", "gaussian", "glm_descent", "glm_difference", "glm_gradient",
-    "glm_gradients", "glm_hessian", "glm_hessians", "glm_local_descent", "glm_losses",
-    "glm_margins", "glm_norms", "glm_person_gradient", "goe", "hessian_row_grid", "info",
-    "line_search", "loss_derivatives", "loss_prox", "loss_values", "mlp_difference",
-    "mlp_factor_grid", "mlp_gradient", "mlp_size", "newton_direction", "on_grid", "prox",
-    "prox_sweep", "shuffle_parameters", "shuffle_sum",
+    "PreparedSweep", "ProxState", "admm_rounds", "clip_and_sum", "gaussian", "glm_descent",
+    "glm_difference", "glm_gradient", "glm_gradients", "glm_hessian", "glm_hessians",
+    "glm_local_descent", "glm_losses", "glm_margins", "glm_norms", "goe", "line_search",
+    "loss_prox", "mlp_difference", "mlp_gradient", "newton_direction", "prox", "prox_sweep",
+    "shuffle_sum",
 ]
 # fmt: on

@@ -13,7 +13,7 @@ from dpkern import _core
 from dpkern._numbers import count, not_negative, positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray, IntArray, Random, Rows
-from dpkern.kernels._grids import noise_scale, sum_grids
+from dpkern.kernels.grids import noise_scale, sum_grids
 from dpkern.models.losses import Loss, get_loss
 from dpkern.models.penalties import L1
 from dpkern.models.terms import Term

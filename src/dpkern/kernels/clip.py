@@ -10,7 +10,7 @@ from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels import _card, _gpu
 from dpkern.kernels._arguments import FloatArray, aligned, described, offsets_of, output
-from dpkern.kernels._grids import sum_grids
+from dpkern.kernels.grids import sum_grids
 
 
 class SupportsDLPack(Protocol):

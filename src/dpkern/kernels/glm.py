@@ -14,8 +14,8 @@ from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray, Rows
 from dpkern.kernels._gpu import on_device, require_grids
-from dpkern.kernels._grids import saturated, sum_grids
 from dpkern.kernels._several import one_by_one, several_models
+from dpkern.kernels.grids import saturated, sum_grids
 from dpkern.models.losses import Loss, get_loss
 
 

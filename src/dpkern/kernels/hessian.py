@@ -17,8 +17,8 @@ from dpkern.kernels._arguments import (
     output,
     silo_weights,
 )
-from dpkern.kernels._grids import hessian_row_grid, product_grids
 from dpkern.kernels._several import one_by_one, several_models
+from dpkern.kernels.grids import hessian_row_grid, product_grids
 from dpkern.models.losses import Loss
 
 # Coordinates of the longest models that share a pass: every thread, and every silo, then has eight

@@ -10,7 +10,7 @@ from dpkern import _core
 from dpkern._numbers import count, not_negative, positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import MAX_DRAWS, Data, FloatArray, IntArray, Random, Rows
-from dpkern.kernels._grids import noise_scale, sum_grids
+from dpkern.kernels.grids import noise_scale, sum_grids
 from dpkern.models.losses import Loss
 from dpkern.models.terms import Term
 from dpkern.stream import Purpose
@@ -60,9 +60,10 @@ def glm_local_descent(
         Penalty (anchor/2) |w - w_j|^2 on the distance to the start, finite and >= 0, on all
         coordinates, with which the steps converge to the prox of the silo's mean loss at w_j.
     smooth : str or Term, optional
-        A differentiable penalty a r(|w|), such as dpkern.PL(0.5).
+        A differentiable penalty a r(|w|), such as dpkern.penalties.PL(0.5).
     prox : str or Term, optional
-        A penalty b h or a constraint that is used through its prox, such as dpkern.L1(0.01).
+        A penalty b h or a constraint that is used through its prox, such as
+        dpkern.penalties.L1(0.01).
     penalize_intercept : bool
         Whether l2, `smooth` and `prox` act on the intercept too.
     sigma : float or array_like, shape (m,), optional

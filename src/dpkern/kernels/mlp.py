@@ -12,7 +12,7 @@ from dpkern import _core
 from dpkern._numbers import count, positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray, Rows, Shape
-from dpkern.kernels._grids import mlp_factor_grid, product_grids
+from dpkern.kernels.grids import mlp_factor_grid, product_grids
 from dpkern.models.losses import Loss
 
 ACTIVATIONS = ("relu", "tanh")  # in the order of dpk_activation

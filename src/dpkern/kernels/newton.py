@@ -10,7 +10,7 @@ from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import one_blas_thread, resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray
-from dpkern.kernels._grids import candidate_grids, saturated
+from dpkern.kernels.grids import candidate_grids, saturated
 from dpkern.models.losses import Loss
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from dpkern import _core
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import FloatArray, Random, output, release_of
-from dpkern.kernels._grids import noise_scale
+from dpkern.kernels.grids import noise_scale
 from dpkern.stream import MAX_SILOS, Purpose
 
 

@@ -11,7 +11,7 @@ from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray, IntArray
-from dpkern.kernels._grids import finest_grid, sum_grids
+from dpkern.kernels.grids import finest_grid, sum_grids
 from dpkern.models.losses import Loss
 
 # Steps of the grid in a person's sum, whose coordinates are read as doubles by their bits.

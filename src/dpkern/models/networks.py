@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern import kernels
 from dpkern._numbers import count, positive
+from dpkern.kernels.glm import loss_derivatives, loss_values
+from dpkern.kernels.mlp import mlp_size
 from dpkern.models.losses import LOSSES, get_loss
 from dpkern.models.oracles import FloatArray, NotKept, Oracle
 from dpkern.models.scale import Scale, largest_target, margin_scale, softmax_scale
@@ -72,7 +73,7 @@ class MLP(Oracle):
         return (*self.hidden, outputs)
 
     def dim(self, data: "SiloData") -> int:
-        return kernels.mlp_size(data.n_features, self.layers(data))
+        return mlp_size(data.n_features, self.layers(data))
 
     def scale(self, data: "SiloData") -> Scale:
         """Return the scale of the model without its hidden layers, which only guides settings."""
@@ -102,7 +103,7 @@ class MLP(Oracle):
             delta /= delta.sum(axis=1, keepdims=True)
             delta[np.arange(len(y)), np.maximum(y, 0.0).astype(np.intp)] -= 1.0
         else:
-            delta = kernels.loss_derivatives(y, z[:, 0], loss=self.loss)[:, np.newaxis]
+            delta = loss_derivatives(y, z[:, 0], loss=self.loss)[:, np.newaxis]
         parts: list[FloatArray] = []
         for W, a in zip(matrices[::-1], inputs[::-1], strict=True):
             a1 = np.column_stack([a, np.ones(len(a))])
@@ -113,7 +114,7 @@ class MLP(Oracle):
     def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
         z = self.outputs(w, X)
         if self.loss != "softmax":
-            return kernels.loss_values(y, z, loss=self.loss)
+            return loss_values(y, z, loss=self.loss)
         top = z.max(axis=1)
         chosen = z[np.arange(len(y)), np.maximum(y, 0.0).astype(np.intp)]
         return np.log(np.exp(z - top[:, np.newaxis]).sum(axis=1)) + top - chosen

@@ -1,8 +1,7 @@
 """Penalties and constraints: strengths, parameters and constants.
 
-A penalty is its strength times g(x). ``dpkern.L1(0.1)`` is 0.1 |x|_1, ``dpkern.L2(1e-3) +
-dpkern.L1(1e-4)`` is a sum, and ``dpkern.Simplex()`` a constraint, which has no strength. Solvers
-use a penalty either
+A penalty is its strength times g(x). ``L1(0.1)`` is 0.1 |x|_1, ``L2(1e-3) + L1(1e-4)`` is a sum,
+and ``Simplex()`` a constraint, which has no strength. Solvers use a penalty either
 
 - through its prox (`PENALTIES`): ``kernels.prox(penalty, v, gamma)`` is
   argmin_x gamma strength g(x) + |x - v|^2 / 2; for a constraint g is the indicator function of the

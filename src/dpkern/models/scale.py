@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpkern import kernels
+from dpkern.kernels.glm import loss_derivatives
 from dpkern.models.losses import Loss
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def largest_target(data: "SiloData") -> float:
 
 def margin_scale(loss: Loss, row_bound: float, *, dim: int, target: float = 1.0) -> Scale:
     """Return the scale of a linear model with targets or labels of this size."""
-    slope = float(abs(kernels.loss_derivatives([target], [0.0], loss=loss)[0]))
+    slope = float(abs(loss_derivatives([target], [0.0], loss=loss)[0]))
     smoothness = curvature_of_rows(loss.smoothness, row_bound)
     return Scale(row_bound, slope or 1.0, smoothness, dim, convex=loss.convex)
 

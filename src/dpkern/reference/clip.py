@@ -1,4 +1,4 @@
-"""Exact sums of clipped vectors, and what all twins share."""
+"""Exact sums of clipped vectors, and what all references share."""
 
 import functools
 import math
@@ -6,12 +6,12 @@ import math
 import numpy as np
 
 
-def drop_in(twin):
-    """Give a twin the arguments of its kernel that change no result: `out` and `n_threads`."""
+def drop_in(kernel):
+    """Give a reference the arguments of its kernel that change no result: `out` and `n_threads`."""
 
-    @functools.wraps(twin)
+    @functools.wraps(kernel)
     def called(*arguments, out=None, n_threads=None, **named):
-        result = twin(*arguments, **named)
+        result = kernel(*arguments, **named)
         if out is None:
             return result
         out[...] = result

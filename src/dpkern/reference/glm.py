@@ -87,8 +87,8 @@ def glm_gradient(
     return sums
 
 
-def each_model(twin, name, data, w, clip, grid, options):
-    """The results of a twin at k models, which have a clip norm and grids of their own."""
+def each_model(kernel, name, data, w, clip, grid, options):
+    """The results of a kernel at k models, which have a clip norm and grids of their own."""
     k = len(w)
     grids = [None] * k
     if grid is not None:
@@ -98,7 +98,7 @@ def each_model(twin, name, data, w, clip, grid, options):
     clips = np.broadcast_to(clip, k)
     return np.array(
         [
-            twin(data, point, grid=q, **{name: own}, **options)
+            kernel(data, point, grid=q, **{name: own}, **options)
             for point, own, q in zip(w, clips, grids, strict=True)
         ]
     )

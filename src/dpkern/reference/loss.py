@@ -75,8 +75,8 @@ def majorant(loss, y, z):
 def block(loss, y, z):
     """Evaluate a loss given by name, by an object with `name` and `params`, or by its own formula.
 
-    A formula (y, z) -> (value, first, second) is the twin of a custom loss: derivatives that are
-    not finite count as 0.
+    A formula (y, z) -> (value, first, second) is the reference of a custom loss: derivatives that
+    are not finite count as 0.
     """
     if callable(loss):
         with np.errstate(all="ignore"):

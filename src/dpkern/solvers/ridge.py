@@ -28,7 +28,7 @@ from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.hessian import NoisyMeanHessian, hessian_bound
 
 # Shares of mu^2 of H and g, and prior scales of w: fitted on the regression set wisconsin and on
-# synthetic sets of stated law, and judged on others (examples/papers/ridge.py).
+# synthetic sets of stated distribution, and judged on others (examples/papers/ridge.py).
 _SHARES = (1.0, 2.0)
 _SCALES = np.linspace(1.0 / 64.0, 1.0, 64)
 _PASSES = 20

@@ -1,7 +1,7 @@
 """Verification of certificates: figures recomputed from the releases alone.
 
-Nothing of the ledger, the certificate and the laws is imported: the JSON form is read as plain
-numbers, and figures are recomputed by mpmath and dp-accounting (`recomputation`). A
+Nothing of the ledger, the certificate and the guarantees is imported: the JSON form is read as
+plain numbers, and figures are recomputed by mpmath and dp-accounting (`recomputation`). A
 certificate that states less than what is recomputed is refused, and so is one that states more than
 dpkern would, in the last digits for Gaussian DP.
 

@@ -1,6 +1,6 @@
 """The checks of one certificate in plain numbers, for `dpkern verify`.
 
-Nothing of the ledger, the certificate and the laws is imported (`dpkern.verification`).
+Nothing of the ledger, the certificate and the guarantees is imported (`dpkern.verification`).
 """
 
 import math
@@ -27,7 +27,6 @@ from dpkern.verification.recomputation import (
     DIGITS,
     Guarantee,
     binomial_mu,
-    binomial_rho,
     mean_runs,
     multiprecision,
     multiset,
@@ -111,7 +110,7 @@ class Verifier:
     # --- What the releases say ---------------------------------------------------------------
 
     def _of_run(self) -> tuple[str, dict[str, Any]]:
-        """Return the law of the releases of one run."""
+        """Return the guarantee of the releases of one run."""
         mp, values, releases = self._mp, self._values, self._values["releases"]
         none = "gaussian", {"mu": mp.inf}
         if values["arithmetic"] == "float" or any(r["std"] and r["grid"] is None for r in releases):
@@ -130,15 +129,13 @@ class Verifier:
             return none
         mu = mp.sqrt(total)
         if any(r["coins"] is not None for r in releases):
-            if stated["name"] == "concentrated":
-                return "concentrated", {"rho": total / 2}
             # The bound that dpkern computes is this little larger.
             taken = mp.mpf(stated.get("mu", mp.inf)) / self._values["group_size"]
             mu = taken if mu <= taken <= mu * (1 + _BOUND) else mu
         return "gaussian", {"mu": mu}
 
     def _mu_squared(self, releases: Sequence[Mapping[str, Any]]) -> Any:
-        """Return the largest total over silos of charged D^2 / s^2, or of twice rho."""
+        """Return the largest total over silos of charged D^2 / s^2."""
         mp = self._mp
         silos = max((len(as_list(r["sensitivity"])) for r in releases), default=1)
         sums = [mp.mpf(0)] * silos
@@ -161,16 +158,12 @@ class Verifier:
         return max(sums)
 
     def _once(self, release: Mapping[str, Any]) -> list[Any]:
-        """Return D^2 / s^2 of one repetition, or twice rho, of each message."""
+        """Return D^2 / s^2 of one repetition of each message."""
         mp, std, shares = self._mp, as_list(release["std"]), []
         for j, d in enumerate(as_list(release["sensitivity"])):
             s = std[j] if std else 0.0
             if release["coins"] is not None:
-                # As older certificates charge it, which have no mu, and as newer ones do.
-                if self._stated["law"]["name"] == "concentrated":
-                    shares.append(2 * binomial_rho(release["coins"], d, release["dim"]))
-                else:
-                    shares.append(binomial_mu(release["coins"], d) ** 2)
+                shares.append(binomial_mu(release["coins"], d) ** 2)
             elif d == 0.0:
                 shares.append(mp.mpf(0))
             else:
@@ -186,7 +179,7 @@ class Verifier:
     def _minimiser(
         self, laws: Sequence[Mapping[str, Any]], releases: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Return the law of one minimiser, checked against its two releases."""
+        """Return the guarantee of one minimiser, checked against its two releases."""
         law, linear = laws[0], next(r for r in releases if "minimiser" in r)
         others = [r for r in releases if "minimiser" not in r]
         alone = len(laws) == len(others) == 1 and all(r["times"] == 1 for r in releases)
@@ -208,10 +201,10 @@ class Verifier:
     def _selection(
         self, law: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Return the law of a selection for one record, checked against the published run.
+        """Return the guarantee of a selection for one record, checked against the published run.
 
         The last release is the score, of the records that do not train: the model and the score
-        compose in parallel, and one record's mu is that of the law.
+        compose in parallel, and one record's mu is that of the guarantee.
         """
         declared, size = self._values["declared"], self._values["group_size"]
         mean = mean_runs(law["eta"], law["gamma"])
@@ -238,7 +231,7 @@ class Verifier:
         return {**law, "mu": self._mp.mpf(law["mu"]) / size}
 
     def _composed(self) -> tuple[str, dict[str, Any]]:
-        """Return the law of the parts together."""
+        """Return the guarantee of the parts together."""
         mp, join = self._mp, sum if self._sequential else max
         laws = [(part.name, part.of) for part in self.parts]
         names = {name for name, _ in laws}
@@ -260,7 +253,7 @@ class Verifier:
         return "gaussian", {"mu": mp.sqrt(squares)}
 
     def _in_group(self) -> None:
-        """Multiply the law of one record by the size of the group."""
+        """Multiply the guarantee of one record by the size of the group."""
         size = self._values["group_size"]
         self._refuse(not (isinstance(size, int) and size >= 1), "group_size")
         if self.has_coins:  # docs/proofs/shuffle.md
@@ -381,7 +374,7 @@ class Verifier:
     # --- Figures ----------------------------------------------------------------------------
 
     def _parameters(self) -> Iterator[Check]:
-        """Compare the parameters of the law, mu and rho."""
+        """Compare the parameters of the guarantee, mu and rho."""
         mp, law = self._mp, self._stated["law"]
         mu = self.of["mu"] if self.name == "gaussian" else mp.inf
         rho = self.of["rho"] if self.name == "concentrated" else mu**2 / 2

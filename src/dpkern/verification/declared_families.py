@@ -1,6 +1,6 @@
 """Releases of one description, as a run's declaration has them, for `dpkern verify`.
 
-Of `dpkern verify`, and thus without an import of the ledger, the certificate and the laws.
+Of `dpkern verify`, and thus without an import of the ledger, the certificate and the guarantees.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Releases in plain numbers: what may be wrong with them, and what a certificate says of them.
 
-Of `dpkern verify`, and thus without an import of the ledger, the certificate and the laws.
+Of `dpkern verify`, and thus without an import of the ledger, the certificate and the guarantees.
 """
 
 import math
@@ -89,14 +89,16 @@ def least_of_differences(
     """Return the sensitivities of docs/proofs/differences.md, or smaller ones by roundings.
 
     Four times the clip norm is enough for any loss and distance. None where the certificate does
-    not say what is needed: the distance, which older ones leave out, or a loss of the table.
+    not say what is needed, such as a loss of the table.
     """
     C, R, L = declared.get("clip"), declared.get("row_bound"), curvature(declared)
     stated, grids = as_list(release["sensitivity"]), as_list(release["grid"])
     if C is not None and all(d == 0.0 or d >= 4.0 * C for d in stated):
         return [0.0] * len(stated)
-    if release.get("between") is None or L is None or C is None or R is None:
+    if L is None or C is None or R is None:
         return None
+    if release.get("between") is None:
+        return [4.0 * C] * len(stated)
     (distance, norms), d = release["between"], release["dim"]
     beta = L * R**2
     b = max(beta * distance, 2.0**-20 * C)

@@ -1,6 +1,6 @@
 """Who sees what, and whose data a certificate is about, in words, for `dpkern verify`.
 
-Of `dpkern verify`, and thus without an import of the ledger, the certificate and the laws.
+Of `dpkern verify`, and thus without an import of the ledger, the certificate and the guarantees.
 """
 
 import re

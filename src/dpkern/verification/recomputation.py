@@ -1,8 +1,8 @@
 """Guarantees recomputed from plain numbers by mpmath and dp-accounting, for `dpkern verify`.
 
-Nothing of dpkern is imported, so that an error in the ledger, in a law or in a conversion is not
-repeated here. The laws are those of docs/certificate.md, docs/shuffle.md, docs/selection.md and
-docs/objective_perturbation.md, by direct integration in place of bounds.
+Nothing of dpkern is imported, so that an error in the ledger, in a guarantee or in a conversion is
+not repeated here. The formulas are those of docs/certificate.md, docs/shuffle.md, docs/selection.md
+and docs/objective_perturbation.md, by direct integration in place of bounds.
 """
 
 import math
@@ -40,17 +40,6 @@ def multiprecision() -> Any:
     return mpmath
 
 
-def binomial_rho(coins: int, sensitivity: float, dim: int) -> Any:
-    """Return 2 D^2 / (m + 1) + xi, by which certificates of concentrated DP charged coins."""
-    mp = multiprecision()
-    d, m = mp.mpf(sensitivity), mp.mpf(coins)
-    tau = mp.sqrt(m * 35004 / 1000)  # 2 exp(-2 tau^2 / m) <= 2^-100
-    a = 2 * (tau + d) / (m + 1)
-    if a >= 1:
-        return mp.inf
-    return 2 * d**2 / (m + 1) + mp.sqrt(dim) * d * 2 / 3 * a**3 / (1 - a**2)
-
-
 @lru_cache(maxsize=256)
 def binomial_mu(coins: int, sensitivity: float) -> Any:
     """Return the largest step of docs/proofs/shuffle.md times the sensitivity.
@@ -85,7 +74,7 @@ def _threshold(m: int, t: int) -> Any:
 
 
 def mean_runs(eta: float, gamma: float) -> Any:
-    """Return the mean of the truncated negative binomial law."""
+    """Return the mean of the truncated negative binomial distribution."""
     mp = multiprecision()
     g = mp.mpf(gamma)
     scale = -mp.log(g) if eta == 0.0 else (1 - g**eta) / eta
@@ -94,7 +83,7 @@ def mean_runs(eta: float, gamma: float) -> Any:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A law with its parameters, the draws of noise, and releases on secret samples if any count.
+    """A guarantee with its parameters, the draws of noise, and releases on secret samples if any.
 
     `silos` holds, for every silo, the multiset of (method, batch, size, noise multiplier).
     """
@@ -161,7 +150,7 @@ class Guarantee:
 
 @lru_cache(maxsize=256)
 def exact_delta(name: str, parameters: tuple[tuple[str, Any], ...], epsilon: Any) -> Any:
-    """Return the delta of a law for exact noise, epsilon >= 0."""
+    """Return the delta of a guarantee for exact noise, epsilon >= 0."""
     of = dict(parameters)
     if name == "gaussian":
         return gaussian_delta(of["mu"], epsilon)

@@ -13,12 +13,13 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from dpkern._numbers import positive, probability
+from dpkern._text import rounded_down, rounded_up
 from dpkern.privacy.accountant import spending_report
 from dpkern.privacy.accountant.append_only import AppendOnlyFile, Row
 from dpkern.privacy.accountant.charges import (
+    CertificateOrBound,
     Charge,
     Entry,
-    Guarantee,
     KeptCharge,
     entries_of,
     is_pair,
@@ -26,7 +27,6 @@ from dpkern.privacy.accountant.charges import (
 )
 from dpkern.privacy.accountant.filter import Cost, Costs, Filter
 from dpkern.privacy.accountant.profiles import Bound, Spending
-from dpkern.privacy.accountant.spending_report import rounded_down, rounded_up
 from dpkern.privacy.certificate.certificate import Certificate
 from dpkern.privacy.certificate.ledger import text
 from dpkern.privacy.certificate.persons import units_in
@@ -232,7 +232,7 @@ class Accountant:
         figures = (mu, rho, epsilon, delta)
         if certificate is not None and figures != (None,) * 4:
             raise ValueError("mu, rho, epsilon and delta must be None beside a certificate")
-        guarantee: Guarantee = (
+        guarantee: CertificateOrBound = (
             Bound(mu=mu, rho=rho, epsilon=epsilon, delta=delta)
             if certificate is None
             else self._in_unit(certificate)
@@ -257,7 +257,7 @@ class Accountant:
             writer.append([{**row, "certificate": certificate.to_dict()}])
             self._charges(writer.rows)  # so that it misses this line if it is undone
 
-    def charge_together(self, charges: Sequence[tuple[str, Guarantee, bool]]) -> list[int]:
+    def charge_together(self, charges: Sequence[tuple[str, CertificateOrBound, bool]]) -> list[int]:
         """Charge all of these, or none and raise BudgetSpentError; return their numbers.
 
         Where nothing was charged before and the filter has no room, they are admitted as a list
@@ -292,7 +292,7 @@ class Accountant:
         return numbers
 
     def _admit(
-        self, entries: Sequence[Entry], asked: Sequence[Guarantee]
+        self, entries: Sequence[Entry], asked: Sequence[CertificateOrBound]
     ) -> tuple[list[Costs | None], bool]:
         """Return the costs of further charges, and whether the budget has room for them."""
         filter_, costs = self._filter(entries, asked), list[Costs | None]()
@@ -313,7 +313,7 @@ class Accountant:
     def _refusal(
         self,
         entries: Sequence[Entry],
-        charges: Sequence[tuple[str, Guarantee, bool]],
+        charges: Sequence[tuple[str, CertificateOrBound, bool]],
         costs: Sequence[Costs | None],
     ) -> BudgetSpentError:
         what = charges[0][0] + (f" and {len(charges) - 1} more" if len(charges) > 1 else "")
@@ -436,12 +436,12 @@ class Accountant:
             self._known[0] = rows[:], found
         return found
 
-    def _filter(self, entries: Sequence[Entry], asked: Sequence[Guarantee] = ()) -> Filter:
+    def _filter(self, entries: Sequence[Entry], asked: Sequence[CertificateOrBound] = ()) -> Filter:
         """Return the filter of a file with all these charges, or of what is asked for first."""
         first = entries[0].by_pair if entries else any(map(is_pair, asked[:1]))
         return Filter(self.epsilon, self.delta, first)
 
-    def _composed(self, guarantees: Iterable[Guarantee]) -> Spending:
+    def _composed(self, guarantees: Iterable[CertificateOrBound]) -> Spending:
         return Spending.of(guarantees, self.neighbours)
 
     def _parts(self, entries: Sequence[Entry]) -> list[list[Entry]]:

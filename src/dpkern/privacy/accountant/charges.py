@@ -17,7 +17,7 @@ from dpkern.privacy.guarantees.base import GaussianDP
 if TYPE_CHECKING:  # accountant imports this module
     from dpkern.privacy.accountant.accountant import Accountant
 
-Guarantee: TypeAlias = Certificate | Bound
+CertificateOrBound: TypeAlias = Certificate | Bound
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Entry:
     time: datetime
     what: str
     part: str | None
-    guarantee: Guarantee
+    guarantee: CertificateOrBound
     seeded: bool
     costs: Costs | None
     by_pair: bool
@@ -80,7 +80,7 @@ def entries_of(
                     raise ValueError(f"charge {number} has ended already")
             elif row["event"] != "charge" or number != len(found) + 1:
                 raise ValueError(f"event {row['event']!r} with id {number!r}")
-            guarantee: Guarantee = (
+            guarantee: CertificateOrBound = (
                 Certificate.from_dict(row["certificate"])
                 if "certificate" in row
                 else Bound.from_dict(row["bound"])
@@ -99,7 +99,7 @@ def entries_of(
     return found
 
 
-def is_pair(guarantee: Guarantee) -> bool:
+def is_pair(guarantee: CertificateOrBound) -> bool:
     """Return whether a guarantee is a pair (epsilon, delta)."""
     return isinstance(guarantee, Bound) and guarantee.epsilon is not None
 
@@ -200,7 +200,7 @@ class Charge:
             Certificate(
                 trust="central",
                 noise="os",
-                law=GaussianDP(mu=0.0),
+                guarantee=GaussianDP(mu=0.0),
                 n_draws=0,
                 neighbours=self.accountant.neighbours,
                 notes=("the run ended before its first release",),

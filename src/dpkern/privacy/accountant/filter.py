@@ -5,14 +5,14 @@ beforehand: of two lists that both fit, a choice between them by what was releas
 budget. A filter fixes limits beforehand and admits a charge if sums of its costs stay within them.
 
 A split of a budget (epsilon, delta) has limits (E, M, D). A charge costs (e, m, d) if, for the
-outcome's laws P and Q on neighbours, in either order, and all real x,
+outcome's distributions P and Q on neighbours, in either order, and all real x,
 
     H(x) = sup_S P(S) - e^x Q(S) <= d + (1 - d) delta(x - e; sqrt m),
 
 delta(x; mu) the profile of Gaussian DP and (1 - e^x)+ for mu = 0. The right side is that of a pair
-of laws whose log ratio is infinite with probability d, and else e plus that of N(sqrt m, 1) to
-N(0, 1); so this pair dominates (P, Q) (Blackwell; Zhu, Dong, Wang, AISTATS 2022). If the sums of e,
-m and d stay within E, M and D, each cost being known before its outcome, then
+of distributions whose log ratio is infinite with probability d, and else e plus that of N(sqrt m,
+1) to N(0, 1); so this pair dominates (P, Q) (Blackwell; Zhu, Dong, Wang, AISTATS 2022). If the sums
+of e, m and d stay within E, M and D, each cost being known before its outcome, then
 
     H(epsilon) <= D + delta(epsilon - E; sqrt M).
 

@@ -1,20 +1,20 @@
 """Composition of guarantees of different kinds that were fixed beforehand, by their profiles.
 
 Where a guarantee is chosen by earlier results, `filter` applies. A guarantee is a profile, delta
-as a function of epsilon. Guarantees of one kind compose by the law of this kind: squares of mu,
+as a function of epsilon. Guarantees of one kind compose by the rule of this kind: squares of mu,
 with minimisers of perturbed objectives by theirs; rho of concentrated DP; secret samples by their
 pairs, all of them at once. What is then left, one total of each kind beside selections and pairs
 (epsilon, delta), is composed as privacy loss distributions.
 
-A profile g bounds H(P, Q) = sup_S P(S) - e^epsilon Q(S) for the laws P, Q of the outcome on
-neighbours, in either order. H of the order (P, Q) at -epsilon is 1 - e^-epsilon + e^-epsilon times
-H of the other order at epsilon, so that the same with g bounds it. As a function of e^epsilon H is
-convex, and thus at most the largest convex function below g at finitely many points, with straight
-lines between them and with the last of the values beyond: it decreases. That function is H of a
-pair of discrete laws, which dominates (P, Q) and (Q, P). Dominating pairs compose (Zhu, Dong, Wang,
-"Optimal accounting of differential privacy via characteristic function", AISTATS 2022, Theorem 10),
-by the FFT of dp-accounting, which rounds losses up (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi,
-"Connect the dots", PoPETs 2022).
+A profile g bounds H(P, Q) = sup_S P(S) - e^epsilon Q(S) for the distributions P, Q of the outcome
+on neighbours, in either order. H of the order (P, Q) at -epsilon is 1 - e^-epsilon + e^-epsilon
+times H of the other order at epsilon, so that the same with g bounds it. As a function of e^epsilon
+H is convex, and thus at most the largest convex function below g at finitely many points, with
+straight lines between them and with the last of the values beyond: it decreases. That function is H
+of a pair of discrete distributions, which dominates (P, Q) and (Q, P). Dominating pairs compose
+(Zhu, Dong, Wang, "Optimal accounting of differential privacy via characteristic function", AISTATS
+2022, Theorem 10), by the FFT of dp-accounting, which rounds losses up (Doroshenko, Ghazi, Kamath,
+Kumar, Manurangsi, "Connect the dots", PoPETs 2022).
 """
 
 import functools
@@ -54,7 +54,7 @@ _MOST_SETS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """What a run may spend at most: as mu, rho, epsilon and delta, or the law of a minimiser.
+    """What a run may spend at most: as mu, rho, epsilon and delta, or the guarantee of a minimiser.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Bound:
     epsilon, delta : float, optional
         Given together.
     minimiser : ObjectivePerturbation, optional
-        The law of the minimiser of a perturbed objective.
+        The guarantee of the minimiser of a perturbed objective.
     samples : frozenset of Events
         Beside mu, which charges them in full: releases about secret samples, for every silo.
     n_draws : int
@@ -235,8 +235,8 @@ class Spending:
                 samples.append((secret.silos, Fraction(one.mu) ** 2))
             else:
                 squares += Fraction(one.mu) ** 2
-        laws, rest = tuple(minimisers), tuple(others)
-        return cls(neighbours, squares, rho, laws, tuple(samples), rest, n_draws, states)
+        of_minimisers, rest = tuple(minimisers), tuple(others)
+        return cls(neighbours, squares, rho, of_minimisers, tuple(samples), rest, n_draws, states)
 
     @property
     def is_gaussian(self) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from dpkern._json import plain_mapping
 from dpkern._numbers import count, probability
-from dpkern._serialize import plain_mapping
 from dpkern.privacy.certificate.ledger import Ledger, Release, draws_of_group, text
 from dpkern.privacy.certificate.report import ADVERSARIES, SELECTED, adversaries, html, report
 from dpkern.privacy.certificate.secret_samples import SecretSamples
@@ -23,7 +23,13 @@ from dpkern.privacy.certificate.serialization import (
     to_mapping,
     write_json,
 )
-from dpkern.privacy.guarantees.base import DRAW_ERROR, NO_GUARANTEE, ConcentratedDP, GaussianDP, Law
+from dpkern.privacy.guarantees.base import (
+    DRAW_ERROR,
+    NO_GUARANTEE,
+    ConcentratedDP,
+    GaussianDP,
+    Guarantee,
+)
 from dpkern.privacy.guarantees.curves import epsilon_curve, trade_off
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import bisect, sqrt_up
@@ -44,14 +50,14 @@ class Certificate:
         Trust model "central", "silo", "shuffle" or "local", joined by " + " after composition.
     noise : str
         "os", or "seeded: not private", where the figures are those that fresh noise would give.
-    law : Law
+    guarantee : Guarantee
         What states the guarantee for exact noise: `GaussianDP`, with mu infinite where there is
         none; `ConcentratedDP`, where not all noise is Gaussian, on an event whose complement has
         probability at most n_draws 2^-100; the `Selection` of the best of a random number of runs
         (`dpkern.select`), with the releases of the published run; or `ObjectivePerturbation`.
     n_draws : int
-        Number of noise draws, each within 2^-100 of its exact law in total variation, times the
-        size of a group with binomial noise; of a selection, a bound of its mean.
+        Number of noise draws, each within 2^-100 of its exact distribution in total variation,
+        times the size of a group with binomial noise; of a selection, a bound of its mean.
     releases : tuple of Release
         All releases of the run.
     unit : str
@@ -77,7 +83,7 @@ class Certificate:
     composition : str or None
         How the parts compose, "sequential" or "parallel"; None for a single run.
     group_size : int
-        Number of records of the unit, by which the law of one record was multiplied.
+        Number of records of the unit, by which the guarantee of one record was multiplied.
     trust_of_runs : str or None
         The trust model that the releases were made for, where `central` states it anew.
     package : str
@@ -86,7 +92,7 @@ class Certificate:
 
     trust: str
     noise: str
-    law: Law
+    guarantee: Guarantee
     n_draws: int
     releases: tuple[Release, ...] = ()
     unit: str = "one record"
@@ -116,12 +122,14 @@ class Certificate:
         ):
             if value not in allowed:
                 raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}")
-        if not isinstance(self.law, Law):
-            raise TypeError(f"law must be a Law, got {type(self.law).__name__}")
-        if self.arithmetic == "float" and self.law != NO_GUARANTEE:
-            raise ValueError(f"mu must be inf with arithmetic 'float', got {self.law!r}")
-        if self.bound == "exact" and not isinstance(self.law, GaussianDP):
-            raise ValueError(f"bound must be 'upper' without a mu, got 'exact' for {self.law!r}")
+        if not isinstance(self.guarantee, Guarantee):
+            raise TypeError(f"guarantee must be a Guarantee, got {type(self.guarantee).__name__}")
+        if self.arithmetic == "float" and self.guarantee != NO_GUARANTEE:
+            raise ValueError(f"mu must be inf with arithmetic 'float', got {self.guarantee!r}")
+        if self.bound == "exact" and not isinstance(self.guarantee, GaussianDP):
+            raise ValueError(
+                f"bound must be 'upper' without a mu, got 'exact' for {self.guarantee!r}"
+            )
         for name, kind in (("releases", Release), ("parts", Certificate)):
             for held in getattr(self, name):
                 if not isinstance(held, kind):
@@ -180,14 +188,14 @@ class Certificate:
         """
         notes = [notes] if isinstance(notes, str) else list(notes)
         releases, minimiser, squared = ledger.releases, ledger.minimiser, ledger.mu_squared()
-        law: Law = NO_GUARANTEE
+        guarantee: Guarantee = NO_GUARANTEE
         if minimiser is not None:
-            law, bound = minimiser, "upper"
+            guarantee, bound = minimiser, "upper"
             notes.append("a perturbed objective has a law of its own, which is not Gaussian DP")
         elif squared is None:
             notes.append("no guarantee: something about the data was released without noise")
         else:
-            law = GaussianDP(mu=sqrt_up(squared))
+            guarantee = GaussianDP(mu=sqrt_up(squared))
         coins = any(release.coins is not None for release in releases)
         if coins:
             bound = "upper"
@@ -197,10 +205,10 @@ class Certificate:
         if any(release.std is not None and release.grid is None for release in releases):
             arithmetic = "float"
         if arithmetic == "float":
-            law = NO_GUARANTEE
+            guarantee = NO_GUARANTEE
             notes.append("no guarantee: noise or sums in float arithmetic are not certified")
         methods = {release.method for release in releases if release.sampling is not None}
-        has_mu = isinstance(law, GaussianDP) and law != NO_GUARANTEE
+        has_mu = isinstance(guarantee, GaussianDP) and guarantee != NO_GUARANTEE
         amplified = has_mu and not coins and methods == {AMPLIFIES.get(neighbours)}
         if methods:
             bound = "upper"
@@ -211,7 +219,7 @@ class Certificate:
                 else "sampling of records is charged as if every record had been used"
             )
         return cls(
-            law=law,
+            guarantee=guarantee,
             n_draws=ledger.n_draws,
             releases=releases,
             neighbours=neighbours,
@@ -232,39 +240,40 @@ class Certificate:
     @property
     def states_something(self) -> bool:
         """Whether there is any guarantee."""
-        return self.law != NO_GUARANTEE
+        return self.guarantee != NO_GUARANTEE
 
     @property
     def mu(self) -> float:
-        """GDP parameter, rounded up; infinite if there is none, whatever else the law states."""
-        return self.law.mu if isinstance(self.law, GaussianDP) else math.inf
+        """GDP parameter, rounded up; infinite if there is none, whatever else is stated."""
+        return self.guarantee.mu if isinstance(self.guarantee, GaussianDP) else math.inf
 
     @property
     def rho(self) -> float:
         """Zero-concentrated DP parameter, rounded up: `zcdp`, or mu^2/2; infinite if none."""
-        return self.law.rho if isinstance(self.law, GaussianDP | ConcentratedDP) else math.inf
+        g = self.guarantee
+        return g.rho if isinstance(g, GaussianDP | ConcentratedDP) else math.inf
 
     @property
     def zcdp(self) -> float | None:
         """The rho of releases whose noise is not all Gaussian, which have no mu."""
-        return self.law.rho if isinstance(self.law, ConcentratedDP) else None
+        return self.guarantee.rho if isinstance(self.guarantee, ConcentratedDP) else None
 
     @property
     def selection(self) -> Selection | None:
-        """The law of the best of a random number of runs."""
-        return self.law if isinstance(self.law, Selection) else None
+        """The guarantee of the best of a random number of runs."""
+        return self.guarantee if isinstance(self.guarantee, Selection) else None
 
     @property
     def minimiser(self) -> ObjectivePerturbation | None:
-        """The law of the minimiser of a perturbed objective."""
-        return self.law if isinstance(self.law, ObjectivePerturbation) else None
+        """The guarantee of the minimiser of a perturbed objective."""
+        return self.guarantee if isinstance(self.guarantee, ObjectivePerturbation) else None
 
     def _turning_point(self) -> tuple[float, float]:
         """Return (n_draws 2^-100, the epsilon beyond which the corrected delta would grow)."""
         error = min(1.0, self.n_draws * DRAW_ERROR)
         if error == 0.0 or self.rho == 0.0 or not self.states_something:
             return 0.0, math.inf
-        return error, self.law.turning_point(error)
+        return error, self.guarantee.turning_point(error)
 
     def delta(self, epsilon: float) -> float:
         """Return a delta for which (epsilon, delta)-DP holds, rounded up and at most 1.
@@ -279,15 +288,15 @@ class Certificate:
         delta(e; mu) + (1 + exp(e)) n_draws 2^-100 at e = epsilon: the second term bounds the
         sampler's distance from the real Gaussian, on both sides of the definition. Where the sum
         increases with e, its minimum over smaller e is valid too and is returned. Without a mu the
-        first term is that of concentrated DP, or of the law in its place.
+        first term is that of concentrated DP, or of the guarantee in its place.
         """
-        exact = self.law.delta(epsilon)
+        exact = self.guarantee.delta(epsilon)
         error, turn = self._turning_point()
         full = self._corrected(min(float(epsilon), turn), error) if error else exact
         return min(full, self._secret().delta(epsilon)) if self.amplified else full
 
     def _corrected(self, epsilon: float, error: float) -> float:
-        total = self.law.delta(epsilon) + (1.0 + math.exp(epsilon)) * error
+        total = self.guarantee.delta(epsilon) + (1.0 + math.exp(epsilon)) * error
         return min(1.0, total * (1.0 + 2.0**-48))
 
     def epsilon(self, delta: float) -> float:
@@ -314,7 +323,7 @@ class Certificate:
         """Return `epsilon` without secret samples."""
         error, turn = self._turning_point()
         if error == 0.0:
-            return self.law.epsilon(delta)
+            return self.guarantee.epsilon(delta)
         delta = probability("delta", delta)
         if self._corrected(0.0, error) <= delta:
             return 0.0
@@ -338,7 +347,7 @@ class Certificate:
             n_draws=draws_of_group(self.releases, self.n_draws, r),
             unit="one record" if r == 1 else f"one person with {r} records",
             amplified=self.amplified and r == 1,
-            law=self.law.group(r),
+            guarantee=self.guarantee.group(r),
             group_size=r,
             # A paper's figures are for one record, not for a group.
             claimed=self.claimed if r == 1 else None,
@@ -435,7 +444,9 @@ class Certificate:
         return claimed if isinstance(claimed, float) and 0.0 < claimed < 1.0 else None
 
     def __hash__(self) -> int:  # without the mappings, which are not hashable
-        return hash((self.trust, self.noise, self.law, self.n_draws, self.releases, self.notes))
+        return hash(
+            (self.trust, self.noise, self.guarantee, self.n_draws, self.releases, self.notes)
+        )
 
     def __str__(self) -> str:
         return report(self)

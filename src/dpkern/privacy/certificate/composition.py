@@ -4,7 +4,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpkern.privacy.certificate.certificate import Certificate
-from dpkern.privacy.guarantees.base import NO_GUARANTEE, ConcentratedDP, GaussianDP, Law
+from dpkern.privacy.guarantees.base import NO_GUARANTEE, ConcentratedDP, GaussianDP, Guarantee
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
 
@@ -26,7 +26,7 @@ def compose_sequential(*certificates: Certificate) -> Certificate:
     return _merged(
         certificates,
         "sequential",
-        law=_sequential([c.law for c in certificates]),
+        guarantee=_sequential([c.guarantee for c in certificates]),
         n_draws=sum(c.n_draws for c in certificates),
         may_be_smaller=per_silo and len(certificates) > 1,
         note=f"sequential composition of {len(certificates)} runs on the same data, whose "
@@ -43,7 +43,7 @@ def compose_parallel(*certificates: Certificate) -> Certificate:
     return _merged(
         certificates,
         "parallel",
-        law=_parallel([c.law for c in certificates]),
+        guarantee=_parallel([c.guarantee for c in certificates]),
         n_draws=max(c.n_draws for c in certificates),
         may_be_smaller=False,
         note=f"parallel composition of {len(certificates)} runs on disjoint data, "
@@ -51,34 +51,38 @@ def compose_parallel(*certificates: Certificate) -> Certificate:
     )
 
 
-def _sequential(laws: list[Law]) -> Law:
-    """Return the law of releases about the same records."""
-    if NO_GUARANTEE in laws:
+def _sequential(guarantees: list[Guarantee]) -> Guarantee:
+    """Return the guarantee of releases about the same records."""
+    if NO_GUARANTEE in guarantees:
         return NO_GUARANTEE
-    gaussian = [law for law in laws if isinstance(law, GaussianDP)]
-    minimisers = [law for law in laws if isinstance(law, ObjectivePerturbation)]
-    mu = sqrt_up(sum((Fraction(law.mu) ** 2 for law in gaussian), Fraction(0)))
+    gaussian = [g for g in guarantees if isinstance(g, GaussianDP)]
+    minimisers = [g for g in guarantees if isinstance(g, ObjectivePerturbation)]
+    mu = sqrt_up(sum((Fraction(g.mu) ** 2 for g in gaussian), Fraction(0)))
     if minimisers:
         return ObjectivePerturbation.sequential(minimisers, mu)
-    if len(gaussian) == len(laws):
+    if len(gaussian) == len(guarantees):
         return GaussianDP(mu=mu)
-    return ConcentratedDP(rho=round_up(sum(map(Fraction, _rhos(laws)), Fraction(0))))
+    return ConcentratedDP(rho=round_up(sum(map(Fraction, _rhos(guarantees)), Fraction(0))))
 
 
-def _parallel(laws: list[Law]) -> Law:
-    """Return the law of releases about disjoint records."""
-    if NO_GUARANTEE in laws:
+def _parallel(guarantees: list[Guarantee]) -> Guarantee:
+    """Return the guarantee of releases about disjoint records."""
+    if NO_GUARANTEE in guarantees:
         return NO_GUARANTEE
-    gaussian = [law for law in laws if isinstance(law, GaussianDP)]
-    minimisers = [law for law in laws if isinstance(law, ObjectivePerturbation)]
-    mu = max((law.mu for law in gaussian), default=0.0)
+    gaussian = [g for g in guarantees if isinstance(g, GaussianDP)]
+    minimisers = [g for g in guarantees if isinstance(g, ObjectivePerturbation)]
+    mu = max((g.mu for g in gaussian), default=0.0)
     if minimisers:
         return ObjectivePerturbation.parallel(minimisers, mu)
-    return GaussianDP(mu=mu) if len(gaussian) == len(laws) else ConcentratedDP(rho=max(_rhos(laws)))
+    return (
+        GaussianDP(mu=mu)
+        if len(gaussian) == len(guarantees)
+        else ConcentratedDP(rho=max(_rhos(guarantees)))
+    )
 
 
-def _rhos(laws: list[Law]) -> list[float]:
-    return [law.rho for law in laws if isinstance(law, GaussianDP | ConcentratedDP)]
+def _rhos(guarantees: list[Guarantee]) -> list[float]:
+    return [g.rho for g in guarantees if isinstance(g, GaussianDP | ConcentratedDP)]
 
 
 def _refuse_others(certificates: tuple[Any, ...]) -> None:
@@ -95,7 +99,7 @@ def _refuse_others(certificates: tuple[Any, ...]) -> None:
                 "certificates must have a mu or a rho to compose, got that of a selection: add "
                 "epsilon and delta of the others to its own"
             )
-    kinds = {type(c.law) for c in certificates}
+    kinds = {type(c.guarantee) for c in certificates}
     if {ConcentratedDP, ObjectivePerturbation} <= kinds:
         raise ValueError(
             "certificates must have a mu to compose with that of a perturbed objective, got one "
@@ -107,7 +111,7 @@ def _merged(
     certificates: tuple[Certificate, ...],
     composition: str,
     *,
-    law: Law,
+    guarantee: Guarantee,
     n_draws: int,
     may_be_smaller: bool,
     note: str,
@@ -123,7 +127,7 @@ def _merged(
     return Certificate(
         trust=" + ".join(trusts),
         noise=next((c.noise for c in certificates if c.noise != "os"), "os"),
-        law=law,
+        guarantee=guarantee,
         n_draws=n_draws,
         parts=certificates,
         composition=composition,

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, Self, TypeAlias
 
+from dpkern._json import decode, encode, plain_mapping
 from dpkern._numbers import count, not_negative
-from dpkern._serialize import decode, encode, plain_mapping
 from dpkern.privacy.certificate.report import describe, entries
 from dpkern.privacy.guarantees.binomial import binomial_mu
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
@@ -294,14 +294,14 @@ class Ledger:
         That is a release and the linear term that it hides; given the minimiser, the release is
         mu-GDP for the mu of the guarantee.
         """
-        laws = [release.minimiser for release in self if release.minimiser is not None]
+        guarantees = [release.minimiser for release in self if release.minimiser is not None]
         others = [release for release in self if release.minimiser is None]
-        if len(laws) != 1 or len(others) != 1 or any(release.times > 1 for release in self):
+        if len(guarantees) != 1 or len(others) != 1 or any(release.times > 1 for release in self):
             return None
         squares = others[0].mu_squared()
-        most = Fraction(laws[0].mu) ** 2
+        most = Fraction(guarantees[0].mu) ** 2
         kept = others[0].coins is None and all(s is not None and s <= most for s in squares)
-        return laws[0] if kept else None
+        return guarantees[0] if kept else None
 
     def mu_squared(self) -> Fraction | None:
         """Return the square of the run's mu exactly; None when it is infinite.

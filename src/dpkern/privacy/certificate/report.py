@@ -1,13 +1,13 @@
 """The printed form of releases and certificates, folded at 88 columns."""
 
 import math
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from dpkern._html import folded, table
+from dpkern._text import fold, rounded_up
 
 if TYPE_CHECKING:
     from dpkern.privacy.certificate.certificate import Certificate
@@ -32,9 +32,8 @@ SELECTED = (
 )
 
 _TITLE = "Privacy certificate"
-# Laws that have neither mu nor rho, in words.
-_LAWS = {"selection": "selection", "objective_perturbation": "minimiser"}
-_SIX_DIGITS_UP = Context(prec=6, rounding=ROUND_CEILING)
+# Guarantees that have neither mu nor rho, in words.
+_GUARANTEES = {"selection": "selection", "objective_perturbation": "minimiser"}
 
 
 def adversaries(trust: str, declared: Mapping[str, Any]) -> str:
@@ -49,10 +48,10 @@ def report(certificate: "Certificate", width: int = 88) -> str:
     """Return the text of a certificate: one entry per field, with figures rounded up."""
     lines = [_TITLE]
     if certificate.noise != "os":
-        lines += _folded("  ", _seeded(certificate), width)
-    for name, text in _entries(certificate):
-        lines += _folded(f"  {name:<10}  ", text, width)
-    return "\n".join(lines)
+        lines.append(f"  {_seeded(certificate)}")
+    entries = _entries(certificate)
+    lines += [" ".join(f"  {name:<10}  {text}".split("\n")) for name, text in entries]
+    return fold("\n".join(lines), width)
 
 
 def html(certificate: "Certificate") -> str:
@@ -75,14 +74,14 @@ def _entries(certificate: "Certificate") -> list[tuple[str, str]]:
     rows = [("guarantee", "none: epsilon is infinite at every delta")]
     if c.states_something:
         rows = [("epsilon", f"{most}{_epsilon(c, c.stated_delta or 1e-6)}")]
-    has_law = c.law.name in _LAWS
+    has_own_kind = c.guarantee.name in _GUARANTEES
     rows += [
         ("unit", c.unit),
         ("neighbours", c.neighbours),
         ("trust", c.trust),
         ("adversary", c.adversary),
-        ("mu", f"{most}{_rounded_up(c.mu)}" if c.zcdp is None and not has_law else "none"),
-        ("rho", f"{most}{_rounded_up(c.rho)}" if not has_law else "none"),
+        ("mu", f"{most}{_rounded_up(c.mu)}" if c.zcdp is None and not has_own_kind else "none"),
+        ("rho", f"{most}{_rounded_up(c.rho)}" if not has_own_kind else "none"),
         ("noise", f"{c.noise}, {_draws(c)} draws" if c.n_draws else "none"),
         ("arithmetic", c.arithmetic),
     ]
@@ -111,22 +110,11 @@ def describe(release: "Release") -> str:
     return ", ".join(parts)
 
 
-def _folded(head: str, text: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=head,
-        subsequent_indent=" " * 14,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
 def _epsilon(certificate: "Certificate", delta: float) -> str:
     epsilon = certificate.epsilon(delta)
     text = f"{_rounded_up(epsilon)} at delta {delta!r}"
     if epsilon == math.inf and certificate.states_something:
-        what = _LAWS.get(certificate.law.name, "rho")
+        what = _GUARANTEES.get(certificate.guarantee.name, "rho")
         text += f" (too small a delta for this {what} and 2^-100 of sampling error per draw)"
     return text
 
@@ -144,10 +132,7 @@ def _true_beside_claimed(certificate: "Certificate") -> str:
 
 
 def _rounded_up(value: float) -> str:
-    """Return six digits, rounded up so that the printed figure is valid too."""
-    if value == math.inf:
-        return "infinite"
-    return f"{float(_SIX_DIGITS_UP.create_decimal(Decimal(value))):.6g}"
+    return rounded_up(Decimal(value), 6)  # not below the double itself
 
 
 def entries(value: float | tuple[float, ...] | None) -> tuple[float, ...]:

@@ -1,7 +1,7 @@
 """The JSON form of a certificate, its version and its digest.
 
     format, version, package     what this is, and what made it
-    guarantee                    the law with its parameters; mu, rho, epsilon and delta as stated
+    guarantee                    kind ("law") and parameters; mu, rho, epsilon, delta as stated
     unit, group_size, neighbours, trust, trust_of_runs, adversary
     noise, n_draws, arithmetic
     releases                     of one run; for several, composition and parts in their place
@@ -14,7 +14,6 @@ the same form without format, version and digest. Numbers that are not finite ar
 """
 
 import functools
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -25,9 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpkern._files import refuse_unwritable, replacing
-from dpkern._serialize import decode, encode
+from dpkern._json import decode, digest, encode
 from dpkern.privacy.certificate.ledger import Release
-from dpkern.privacy.guarantees.base import ConcentratedDP, GaussianDP, Law
+from dpkern.privacy.guarantees.base import ConcentratedDP, GaussianDP, Guarantee
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.selection import Selection
 
@@ -39,8 +38,8 @@ FORMAT, VERSION = "dpkern certificate", 1
 #: The deltas at which epsilon is stated beside that of the certificate.
 STANDARD_DELTAS = (1e-5, 1e-6, 1e-8)
 
-_LAWS: dict[str, type[Law]] = {
-    law.name: law for law in (GaussianDP, ConcentratedDP, Selection, ObjectivePerturbation)
+_GUARANTEES: dict[str, type[Guarantee]] = {
+    kind.name: kind for kind in (GaussianDP, ConcentratedDP, Selection, ObjectivePerturbation)
 }
 _ENVELOPE = ("format", "version", "digest")
 _PLAIN = (
@@ -53,13 +52,6 @@ _PLAIN = (
 def package() -> str:
     """Return the name and the version of this package."""
     return f"dpkern {importlib.metadata.version('dpkern')}"
-
-
-def digest(values: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a mapping for standard JSON, its own digest aside."""
-    content = {name: value for name, value in values.items() if name != "digest"}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def to_mapping(certificate: "Certificate") -> dict[str, Any]:
@@ -85,7 +77,7 @@ def _guarantee(certificate: "Certificate") -> dict[str, Any]:
     c = certificate
     deltas = sorted({c.stated_delta or 1e-6, *STANDARD_DELTAS}, reverse=True)
     return {
-        "law": {"name": c.law.name, **asdict(c.law)},
+        "law": {"name": c.guarantee.name, **asdict(c.guarantee)},
         "bound": c.bound,
         "amplified": c.amplified,
         "at_delta": c.at_delta,
@@ -141,8 +133,8 @@ def read_json(kind: type["Certificate"], path: str | os.PathLike[str]) -> "Certi
 
 
 def _decoded(kind: type["Certificate"], values: Mapping[str, Any]) -> "Certificate":
-    of = ("composition", "parts") if "parts" in values else ("releases",)
-    names = {"package", "guarantee", *_PLAIN, *of, "declared", "claimed", "notes"}
+    held = ("composition", "parts") if "parts" in values else ("releases",)
+    names = {"package", "guarantee", *_PLAIN, *held, "declared", "claimed", "notes"}
     if set(values) != names:
         raise ValueError(
             f"values must hold the fields of a certificate, got missing fields "
@@ -152,12 +144,13 @@ def _decoded(kind: type["Certificate"], values: Mapping[str, Any]) -> "Certifica
         name: decode(values[name])
         for name in names - {"guarantee", "adversary", "releases", "parts"}
     }
-    guarantee = decode(values["guarantee"])
-    law = dict(guarantee["law"])
-    if law.get("name") not in _LAWS:
-        raise ValueError(f"law must be {' or '.join(map(repr, _LAWS))}, got {law.get('name')!r}")
-    fields["law"] = _LAWS[law.pop("name")](**law)
-    fields |= {name: guarantee[name] for name in ("bound", "amplified", "at_delta")}
+    stated = decode(values["guarantee"])
+    of = dict(stated["law"])
+    if of.get("name") not in _GUARANTEES:
+        kinds = " or ".join(map(repr, _GUARANTEES))
+        raise ValueError(f"law must be {kinds}, got {of.get('name')!r}")
+    fields["guarantee"] = _GUARANTEES[of.pop("name")](**of)
+    fields |= {name: stated[name] for name in ("bound", "amplified", "at_delta")}
     if "parts" in values:
         fields["parts"] = tuple(_decoded(kind, part) for part in values["parts"])
     else:

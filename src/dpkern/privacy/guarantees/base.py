@@ -1,4 +1,4 @@
-"""The law of a certificate: what states its guarantee as a function of epsilon.
+"""Guarantees of certificates: delta as a function of epsilon.
 
 `GaussianDP` and `ConcentratedDP` are here; `dpkern.privacy.guarantees.selection` and
 `dpkern.privacy.guarantees.objective_perturbation` hold those that have neither mu nor rho.
@@ -22,10 +22,10 @@ DRAW_ERROR = 2.0**-100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Law(ABC):
+class Guarantee(ABC):
     """A guarantee for exact noise, as delta at every epsilon."""
 
-    name: ClassVar[str]  #: the law's name in files
+    name: ClassVar[str]  #: the guarantee's name in files
 
     @abstractmethod
     def delta(self, epsilon: float) -> float:
@@ -33,7 +33,7 @@ class Law(ABC):
 
     @abstractmethod
     def group(self, r: int) -> Self:
-        """Return the law for r records."""
+        """Return the guarantee for r records."""
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon with `self.delta(epsilon)` <= delta; infinity if none."""
@@ -57,7 +57,7 @@ class Law(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianDP(Law):
+class GaussianDP(Guarantee):
     """Gaussian DP with parameter mu >= 0; infinity means that there is no guarantee."""
 
     name = "gaussian"
@@ -92,7 +92,7 @@ class GaussianDP(Law):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConcentratedDP(Law):
+class ConcentratedDP(Guarantee):
     """Zero-concentrated DP of noise that is not all Gaussian, with finite rho > 0.
 
     It holds on an event whose complement the error of the draws covers (`guarantees.binomial`).
@@ -120,5 +120,5 @@ class ConcentratedDP(Law):
         return self
 
 
-#: The law of what guarantees nothing.
+#: What stands for no guarantee.
 NO_GUARANTEE = GaussianDP(mu=math.inf)

@@ -7,8 +7,8 @@ proof. With S(t) = P(W >= t) and z(t) = -Phi^-1(S(t)), mu_1 bounds
 
     z(t) - z(t - 1)    for all thresholds with |t - m / 2| <= tau + D,
 
-and clipping to the thresholds changes the law by 2^-100 at most. For m coins above `_FEW` the
-largest of these is inside, where it is at most a bound of the second differences of log
+and clipping to the thresholds changes the distribution by 2^-100 at most. For m coins above `_FEW`
+the largest of these is inside, where it is at most a bound of the second differences of log
 probabilities, or at the end, where Mills ratios bound it; for fewer they are computed.
 """
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dpkern._numbers import count, positive, probability
 from dpkern._warn import warn
-from dpkern.privacy.guarantees.gdp import gdp_delta_upper, gdp_epsilon, gdp_mu
+from dpkern.privacy.guarantees.gdp import gdp_epsilon, gdp_mu
 from dpkern.privacy.guarantees.rounding import round_down, sqrt_down
 
 
@@ -176,6 +176,11 @@ class Budget:
         """Return the epsilon of the whole budget at `delta` in (0, 1), rounded up."""
         return gdp_epsilon(self.mu, delta)
 
-    def delta_at(self, epsilon: float) -> float:
-        """Return the delta of the whole budget at `epsilon` >= 0, rounded up."""
-        return gdp_delta_upper(self.mu, epsilon)
+
+def check_budget(budget: object, *, name: str = "budget", or_none: bool = False) -> None:
+    """Raise TypeError unless `budget` is a Budget, or None where that is allowed."""
+    if not (isinstance(budget, Budget) or (or_none and budget is None)):
+        raise TypeError(
+            f"{name} must be dpkern.Budget(epsilon=..., delta=...){' or None' * or_none}, got "
+            f"{type(budget).__name__}"
+        )

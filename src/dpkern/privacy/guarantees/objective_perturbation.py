@@ -39,7 +39,7 @@ import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
 from dpkern._numbers import count, not_negative, positive, probability
 from dpkern._typing import FloatArray
-from dpkern.privacy.guarantees.base import Law
+from dpkern.privacy.guarantees.base import Guarantee
 from dpkern.privacy.guarantees.rounding import bisect, round_up, sqrt_up
 
 # Relative error bounds of the computed tail of chi and of delta(x; mu), for which SciPy has 13
@@ -52,7 +52,7 @@ _LARGEST_MU = 64.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObjectivePerturbation(Law):
+class ObjectivePerturbation(Guarantee):
     """The guarantee of a released neighbourhood of the minimiser.
 
     Parameters
@@ -107,28 +107,28 @@ class ObjectivePerturbation(Law):
         )
 
     @classmethod
-    def sequential(cls, laws: Sequence[Self], mu: float) -> Self:
+    def sequential(cls, guarantees: Sequence[Self], mu: float) -> Self:
         """Return the guarantee of several minimisers and of a mu-GDP release on the same records.
 
         The b of different minimisers are independent, so that losses Z add up, of which
         m_1 chi_1 + m_2 chi_2 <= (m_1^2 + m_2^2)^(1/2) chi, chi of k_1 + k_2 coordinates.
         """
-        squares = (Fraction(mu) ** 2, *(Fraction(law.mu) ** 2 for law in laws))
+        squares = (Fraction(mu) ** 2, *(Fraction(g.mu) ** 2 for g in guarantees))
         return cls(
-            volume=round_up(sum((Fraction(law.volume) for law in laws), Fraction(0))),
-            shift=sqrt_up(sum((Fraction(law.shift) ** 2 for law in laws), Fraction(0))),
-            directions=sum(law.directions for law in laws),
+            volume=round_up(sum((Fraction(g.volume) for g in guarantees), Fraction(0))),
+            shift=sqrt_up(sum((Fraction(g.shift) ** 2 for g in guarantees), Fraction(0))),
+            directions=sum(g.directions for g in guarantees),
             mu=sqrt_up(sum(squares, Fraction(0))),
         )
 
     @classmethod
-    def parallel(cls, laws: Sequence[Self], mu: float) -> Self:
+    def parallel(cls, guarantees: Sequence[Self], mu: float) -> Self:
         """Return the guarantee of the same on disjoint records: each parameter's largest value."""
         return cls(
-            volume=max(law.volume for law in laws),
-            shift=max(law.shift for law in laws),
-            directions=max(law.directions for law in laws),
-            mu=max(mu, *(law.mu for law in laws)),
+            volume=max(g.volume for g in guarantees),
+            shift=max(g.shift for g in guarantees),
+            directions=max(g.directions for g in guarantees),
+            mu=max(mu, *(g.mu for g in guarantees)),
         )
 
     @cached_property
@@ -162,8 +162,8 @@ def _largest_shift(
     epsilon: float, delta: float, volume: float, directions: int, mu: float
 ) -> float:
     def exceeded(shift: float) -> bool:
-        law = ObjectivePerturbation(volume=volume, shift=shift, directions=directions, mu=mu)
-        return law.delta(epsilon) > delta
+        guarantee = ObjectivePerturbation(volume=volume, shift=shift, directions=directions, mu=mu)
+        return guarantee.delta(epsilon) > delta
 
     least, most = 1e-9 * epsilon, 2.0 * epsilon
     if exceeded(least):

@@ -1,19 +1,19 @@
-"""The guarantee of the best of a random number of runs, and the law of that number.
+"""The guarantee of the best of a random number of runs, and the distribution of that number.
 
 One run is a mu-GDP release of a candidate, its model and its score. K runs are made, K with the
-truncated negative binomial law (eta, gamma)
+truncated negative binomial distribution (eta, gamma)
 
     P(K = k) proportional to (1 - gamma)^k Gamma(k + eta) / k!,   k >= 1,
 
 which is logarithmic for eta = 0 and geometric for eta = 1, and the run of the best score alone is
 published. With the mean E K of K, a(t) = E K (gamma / (gamma + (1 - gamma) Phi(t)))^(eta + 1), and
-P, Q the laws N(mu, 1), N(0, 1) with densities p, q,
+P, Q the distributions N(mu, 1), N(0, 1) with densities p, q,
 
     delta(epsilon) <= integral of max_t (a(t) p - e^epsilon a(t + mu) q)+
                    <= E K delta(epsilon - max_t log(a(t) / a(t + mu)); mu)
 
-(docs/selection.md has the proof). The law is that of Papernot and Steinke, "Hyperparameter tuning
-with Renyi differential privacy", ICLR 2022, whose bound in Renyi DP is larger.
+(docs/selection.md has the proof). The distribution is that of Papernot and Steinke, "Hyperparameter
+tuning with Renyi differential privacy", ICLR 2022, whose bound in Renyi DP is larger.
 """
 
 import math
@@ -28,14 +28,14 @@ import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import NDArray
 
 from dpkern._numbers import not_negative, positive, probability, real
-from dpkern.privacy.guarantees.base import Law
+from dpkern.privacy.guarantees.base import Guarantee
 from dpkern.privacy.guarantees.rounding import bisect, round_up
 
 Point: TypeAlias = tuple[float, float]
 
 #: Bits of the uniform number from which K is drawn, and of the fixed-point probabilities.
-LAW_BITS = 192
-# The law is tabulated up to about 133 / gamma runs.
+UNIFORM_BITS = 192
+# The distribution is tabulated up to about 133 / gamma runs.
 _LEAST_GAMMA = 2.0**-16
 # Relative error bound of the computed mean and of powers of the normal distribution function, of
 # which SciPy has 13 correct digits.
@@ -45,15 +45,15 @@ _POINTS = 2049
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection(Law):
-    """The best of K runs, each mu-GDP, K with the truncated negative binomial law.
+class Selection(Guarantee):
+    """The best of K runs, each mu-GDP, K with the truncated negative binomial distribution.
 
     Parameters
     ----------
     mu : float
         GDP parameter of one run: candidate, model and score together.
     eta : float
-        Shape of the law, above -1.
+        Shape of the distribution, above -1.
     gamma : float
         Its other parameter, in (0, 1).
     """
@@ -148,10 +148,10 @@ class Selection(Law):
         """Iterate over numbers proportional to P(K = 1), P(K = 2), ..., in units of 2^-192.
 
         Each is the one before times (1 - gamma) (k + eta) / (k + 1), rounded down, until it is 0:
-        the law is within 2^-128 in total variation.
+        the distribution is within 2^-128 in total variation.
         """
         ratio, eta = 1 - Fraction(self.gamma), Fraction(self.eta)
-        weight, k = 1 << LAW_BITS, 1
+        weight, k = 1 << UNIFORM_BITS, 1
         while weight:
             yield weight
             weight = weight * ratio.numerator * (k * eta.denominator + eta.numerator)
@@ -160,12 +160,12 @@ class Selection(Law):
 
     def number_of_runs(self, uniform: int) -> int:
         """Return K for a uniform whole number below 2^192."""
-        below = uniform * sum(self.weights()) >> LAW_BITS
+        below = uniform * sum(self.weights()) >> UNIFORM_BITS
         for k, weight in enumerate(self.weights(), 1):
             below -= weight
             if below < 0:
                 return k
-        raise ValueError(f"uniform must be below 2^{LAW_BITS}, got {uniform}")
+        raise ValueError(f"uniform must be below 2^{UNIFORM_BITS}, got {uniform}")
 
 
 def check_eta(eta: object) -> float:

@@ -1,7 +1,7 @@
 """Conversions of concentrated differential privacy, for noise that is not Gaussian.
 
-A run is (rho, delta_0)-concentrated here when, for every pair of neighbours with outcome laws P and
-Q and privacy loss L = log P/Q, an event E with P(E) >= 1 - delta_0 has
+A run is (rho, delta_0)-concentrated here when, for every pair of neighbours with outcome
+distributions P and Q and privacy loss L = log P/Q, an event E with P(E) >= 1 - delta_0 has
 
     E_P[exp((alpha - 1) L); E] <= exp((alpha - 1) alpha rho)    for all alpha > 1.
 

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from dpkern import kernels
 from dpkern._numbers import count, positive
 from dpkern._typing import FloatArray
+from dpkern.kernels.shuffle import shuffle_parameters
 from dpkern.privacy.guarantees.binomial import binomial_mu, shuffle_sensitivity
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_down
 from dpkern.privacy.mechanisms.channel import Channel
@@ -66,7 +67,7 @@ class BinomialSum:
         if mu is not None:
             b = _least_coins(mu, self.sensitivity, n, g, honest)
         b = 0 if b is None else count("b", b)
-        kernels.shuffle_parameters(n, d, 1.0, g, b)
+        shuffle_parameters(n, d, 1.0, g, b)
 
         self._channel, self._shape = channel, (n, d)
         self.g, self.b, self.coins = g, b, honest * b

@@ -23,6 +23,7 @@ import numpy as np
 from dpkern import kernels
 from dpkern._numbers import count, positive
 from dpkern._typing import FloatArray
+from dpkern.kernels.grids import hessian_row_grid
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
 from dpkern.privacy.mechanisms.channel import Channel, largest_norm
 from dpkern.privacy.mechanisms.shares import require_share, share_std, total_std
@@ -188,5 +189,5 @@ class GaussianHessian:
 
 def _beside_gradients(n: int, B: float, dim: int) -> Fraction:
     """Return what a record's Hessian adds to its gradient: B, and the rounding of its row."""
-    rounding = Fraction(sqrt_up(Fraction(B) * dim)) * Fraction(kernels.hessian_row_grid(n, B, dim))
+    rounding = Fraction(sqrt_up(Fraction(B) * dim)) * Fraction(hessian_row_grid(n, B, dim))
     return Fraction(B) * (1 + Fraction(1, 2**40)) + rounding * (1 + Fraction(1, 2**20))

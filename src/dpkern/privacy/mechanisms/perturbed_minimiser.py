@@ -27,7 +27,7 @@ _EXACT_NOISE_SHARE = 1.0 - 2.0**-30
 class PerturbedMinimiser:
     """V = round_q( w ) + N(0, t^2) for a w within tau of the minimiser of J(w) + b . w.
 
-    The guarantee is that of `guarantees.objective_perturbation`, `law`; b ~ N(0, s^2 I) on a
+    `guarantee` is that of `guarantees.objective_perturbation`; b ~ N(0, s^2 I) on a
     grid that is fine enough for tau, which is that of `Minimisation`. Given the exact minimiser V
     is mu-GDP, t = (2 tau + q sqrt(d)) / mu, for a mu that is a sixteenth of the budget's.
 
@@ -41,7 +41,7 @@ class PerturbedMinimiser:
 
     Attributes
     ----------
-    law : ObjectivePerturbation
+    guarantee : ObjectivePerturbation
     std : float
         s.
     minimisation : Minimisation
@@ -63,14 +63,14 @@ class PerturbedMinimiser:
         if budget.epsilon is None or budget.delta is None:
             raise ValueError("budget must be given as epsilon and delta for a perturbed objective")
         sensitivity, directions = (clip, 1) if channel.add_remove else (2.0 * clip, 2)
-        self.law = ObjectivePerturbation.within(
+        self.guarantee = ObjectivePerturbation.within(
             budget.epsilon,
             budget.delta * _EXACT_NOISE_SHARE,
             volume=math.log1p(smoothness / penalties[0]) * (1.0 + 2.0**-48),
             directions=directions,
             mu=_SHARE * budget.mu,
         )
-        self.std = noise_std(sensitivity, self.law.shift)
+        self.std = noise_std(sensitivity, self.guarantee.shift)
         self._grid = math.ldexp(1.0, floor_log2(Fraction(self.std)) - 31)
         bound = LARGEST_DRAW * sqrt_up(Fraction(dim)) * self.std
         noise = _LEAST_NOISE * self.std / (records * smoothness + penalties[1])
@@ -83,7 +83,7 @@ class PerturbedMinimiser:
             penalties=penalties,
             linear_bound=bound * (1.0 + 2.0**-40),
             linear_grid=self._grid,
-            target=0.5 * self.law.mu * noise,
+            target=0.5 * self.guarantee.mu * noise,
         )
         self._channel, self._dim = channel, dim
         self._linear = channel.describe(
@@ -93,10 +93,14 @@ class PerturbedMinimiser:
             std=self.std,
             grid=self._grid,
             dim=dim,
-            minimiser=self.law,
+            minimiser=self.guarantee,
         )
         self._messages = GaussianMessages(
-            channel, what="minimiser within a distance of tau", dim=dim, mu=self.law.mu, random=True
+            channel,
+            what="minimiser within a distance of tau",
+            dim=dim,
+            mu=self.guarantee.mu,
+            random=True,
         )
 
     def linear_term(self) -> FloatArray:

@@ -12,8 +12,8 @@ the counts directly.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern import kernels
 from dpkern._typing import FloatArray
+from dpkern.kernels.shuffle import shuffle_parameters
 from dpkern.stream import NoiseStream, Purpose
 
 Labels = NDArray[np.int64]
@@ -33,7 +33,7 @@ def randomize(
     if vectors.ndim != 2 or not vectors.size:
         raise ValueError(f"V must have shape (N, d), N, d >= 1, got {vectors.shape}")
     n, d = vectors.shape
-    bound, g, b = kernels.shuffle_parameters(n, d, bound, g, b)
+    bound, g, b = shuffle_parameters(n, d, bound, g, b)
     with np.errstate(all="ignore"):
         norms = np.sqrt(np.square(vectors).sum(axis=1) + d * 2.0**-240)
         factors = np.minimum(1.0, bound * (1.0 - (4 * d + 64) * 2.0**-52) / norms)
@@ -70,7 +70,7 @@ def analyze(
     labels: Labels, bits: Bits, *, n: int, dim: int, bound: float, g: int, b: int
 ) -> FloatArray:
     """Return the estimate of the sum, shape (dim,), from the shuffled messages of n users."""
-    bound, g, b = kernels.shuffle_parameters(n, dim, bound, g, b)
+    bound, g, b = shuffle_parameters(n, dim, bound, g, b)
     if len(labels) != n * dim * (g + b) or len(bits) != len(labels):
         raise ValueError(
             f"labels and bits must be {n * dim * (g + b)} each, g + b of each of {n} users for "

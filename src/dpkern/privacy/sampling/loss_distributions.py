@@ -1,16 +1,16 @@
-"""Composition of pairs of laws by their privacy losses, never below the truth.
+"""Composition of pairs of distributions by their privacy losses, never below the truth.
 
-A pair (P, Q) is held as the law of its loss log dP/dQ under P on multiples of an interval h, as
-masses and the mass of infinity, and dominates the pair that it was made of: the mass of every
+A pair (P, Q) is held as the distribution of its loss log dP/dQ under P on multiples of an interval
+h, as masses and the mass of infinity, and dominates the pair that it was made of: the mass of every
 interval is divided between its two ends such that both P and Q keep theirs (Doroshenko, Ghazi,
 Kamath, Kumar, Manurangsi, "Connect the dots", PoPETs 2022). Compositions of dominating pairs
 dominate (Zhu, Dong, Wang 2022, Theorem 10), and
 
     delta(epsilon) = sum over losses l > epsilon of (1 - exp(epsilon - l)) P(l).
 
-Losses of independent releases add. Their law is computed by one FFT of the masses times exp(lambda
-l), which is exact up to a relative error where delta is decided; docs/proofs/sampling.md bounds
-all errors, and they are added.
+Losses of independent releases add. Their distribution is computed by one FFT of the masses times
+exp(lambda l), which is exact up to a relative error where delta is decided; docs/proofs/sampling.md
+bounds all errors, and they are added.
 """
 
 import functools
@@ -28,14 +28,14 @@ from dpkern._typing import FloatArray, IntArray
 ComplexArray: TypeAlias = NDArray[np.complex128]
 Cumulants: TypeAlias = tuple[float, float, float]
 
-# Relative error of a computed tail of the normal law at outcomes up to `_FAR` beyond its mean; mass
-# beyond that is taken as of infinite loss.
+# Relative error of a computed tail of the normal distribution at outcomes up to `_FAR` beyond its
+# mean; mass beyond that is taken as of infinite loss.
 _TAIL_ERROR, _FAR = 2.0**-42, 12.0
 # Relative error of a result, for each release and for all.
 _ERROR_EACH, _ERROR = 2.0**-38, 2.0**-21
 # Units of 2^-53 by which an FFT errs, relative in l2 norm, for each power of two of its length.
 _FFT_ERROR = 32.0 * 2.0**-53
-# exp(-this) of a tilted law is outside of the window of an FFT.
+# exp(-this) of a tilted distribution is outside of the window of an FFT.
 _OUTSIDE = 16.0
 # An interval is this part of the total loss's standard deviation, and of the one that a release
 # contributes on average, and at least the last part.
@@ -44,7 +44,8 @@ _OF_TOTAL, _OF_ONE, _LEAST = 1.0 / 512.0, 1.0 / 20.0, 2.0**-16
 _DENSE = 256
 # Intervals are wider where there would be more of them.
 _MOST = 1 << 16
-# Steps from a tilt, over the deviation of the tilted law, of which the best bounds its tails.
+# Steps from a tilt, over the deviation of the tilted distribution, of which the best bounds its
+# tails.
 _STEPS = tuple(2.0**i for i in range(-8, 6))
 
 
@@ -60,7 +61,7 @@ class Losses:
         self.infinite, self.times = infinite, times
 
     def moment(self, tilt: float) -> tuple[float, FloatArray]:
-        """Return log E[exp(tilt loss); finite], and the law with these weights."""
+        """Return log E[exp(tilt loss); finite], and the distribution with these weights."""
         exponents = tilt * self.losses
         largest = float(exponents.max())
         weights = self.masses * np.exp(exponents - largest)
@@ -93,7 +94,7 @@ class Losses:
         return self.times * total, self.times * mean, self.times * variance
 
     def spectrum_of_all(self, tilt: float, size: int) -> tuple[ComplexArray, float]:
-        """Return the transform of the law of all releases, tilted, and T times the norm of one."""
+        """Return the transform of all releases' distribution, tilted, and T times one's norm."""
         one, norm = self.spectrum(tilt, size)
         return power(one, self.times), self.times * norm
 
@@ -226,7 +227,7 @@ class Part(Protocol):
 
 
 class Composition:
-    """The law of the sum of independent losses, which a function makes for an interval."""
+    """The distribution of the sum of independent losses, which a function makes for an interval."""
 
     def __init__(self, parts: Callable[[float], Sequence[Part]], interval: float) -> None:
         self._of, self._parts, self._h = parts, parts(interval), interval
@@ -253,14 +254,15 @@ class Composition:
             low, high = (middle, high) if excess(2.0 ** (middle / 2.0)) < 0.0 else (low, middle)
         return float(2.0 ** (low / 2.0))
 
-    def _law(self, tilt: float) -> "_Tilted":
+    def _tilted_by(self, tilt: float) -> "_Tilted":
         if tilt not in self._tilted:
             self._tilted[tilt] = self._transformed(tilt)
         return self._tilted[tilt]
 
     def delta(self, epsilon: float) -> float:
         """Return delta at epsilon >= 0, rounded up and at most 1."""
-        return self._law(self._tilt_for(lambda x: self._cumulants(x)[1] - epsilon)).delta(epsilon)
+        tilt = self._tilt_for(lambda x: self._cumulants(x)[1] - epsilon)
+        return self._tilted_by(tilt).delta(epsilon)
 
     def epsilon(self, delta: float) -> float:
         """Return an epsilon with at most this delta; infinite where there is none."""
@@ -269,12 +271,12 @@ class Composition:
             total, mean, _ = self._cumulants(tilt)
             return tilt * mean - total + math.log(delta)
 
-        return self._law(self._tilt_for(excess)).epsilon(delta)
+        return self._tilted_by(self._tilt_for(excess)).epsilon(delta)
 
     def _transformed(self, tilt: float) -> "_Tilted":
         total, _, variance = self._cumulants(tilt)
         spread = math.sqrt(max(variance, self._h**2))
-        # Chernoff bounds of the tilted law: beyond them it has at most exp(-_OUTSIDE).
+        # Chernoff bounds of the tilted distribution: beyond them it has at most exp(-_OUTSIDE).
         high, more = min(
             ((self._log_moment(tilt + by) - total + _OUTSIDE) / by, by)
             for by in (c / spread for c in _STEPS)

@@ -73,7 +73,7 @@ class Mixtures:
         return self._ladder.mixed(np.array([rung.infinite for rung in self._rungs]))
 
     def _tilted(self, logs: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the log moment of every release, and the lower rung's share of its tilted law."""
+        """Return every release's log moment, and the lower rung's share when it is tilted."""
         of = self._ladder
         first, second = logs[of.lower], logs[of.lower + 1]
         largest = np.maximum(first, second)
@@ -98,7 +98,7 @@ class Mixtures:
         return sums[0], sums[1], sums[2]
 
     def spectrum_of_all(self, tilt: float, size: int) -> tuple[ComplexArray, float]:
-        """Return the transform of the law of all releases, tilted, and the sum of T |p|.
+        """Return the transform of the distribution of all releases, tilted, and the sum of T |p|.
 
         The norm of a mixture is at most the mean of the norms.
         """

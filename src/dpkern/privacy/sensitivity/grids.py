@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from dpkern import kernels
 from dpkern._numbers import count, positive
 from dpkern._typing import FloatArray
+from dpkern.kernels.grids import hessian_row_grid, on_grid
 from dpkern.privacy.guarantees.rounding import (
     ceil_log2_of_multiple,
     floor_log2,
@@ -121,7 +121,7 @@ def choose_hessian_grid(*, n: int, hess_clip: float, dim: int, sigma: float) -> 
     the sum is exact); n is the number of records of all silos, or the kernel's `records`.
     """
     norm = positive("hess_clip", hess_clip)
-    rows = Fraction(kernels.hessian_row_grid(n, hess_clip, dim))
+    rows = Fraction(hessian_row_grid(n, hess_clip, dim))
     needs: Needs = [
         (floor_log2(rows**2), lambda: f"the sum of n = {n} Hessians must be exact"),
     ]
@@ -205,7 +205,7 @@ def require_sums(
             f"total must have shape {' or '.join(map(str, shapes))}, got {total.shape}"
         )
     sums = total.reshape(shapes[0])
-    if grid is not None and not kernels.on_grid(sums, grid):
+    if grid is not None and not on_grid(sums, grid):
         raise ValueError(
             "total must hold finite multiples of the mechanism's grid within 2^52 steps, got an "
             "entry off this grid: compute the sum with grid=mechanism.grid"

@@ -1,4 +1,4 @@
-"""What every solver rests on; the pages of the algorithms import these names."""
+"""What every solver rests on; the modules of the algorithms import these names."""
 
 from dpkern.solvers.base.declaration import BOTH, solver
 from dpkern.solvers.base.options import (

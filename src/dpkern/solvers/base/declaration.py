@@ -27,7 +27,7 @@ from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
 from dpkern.party import Remote
 from dpkern.solvers.base.lockstep import Algorithm, finish
-from dpkern.solvers.base.options import Option, check_choice, options_of, sections
+from dpkern.solvers.base.options import Option, check_choice, entry, options_of, sections
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.settings import Rule, descent
@@ -249,25 +249,17 @@ def _documentation(declaration: Declaration) -> str:
     offers.append("linear models" if declaration.models == "linear" else "every model")
     shared = f"See `dpkern.solve`, which documents them. Offered here: {'; '.join(offers)}."
     entries = [
-        _entry("data", "SiloData", "The records, in silos."),
-        _entry("budget", "Budget or None", "Total privacy budget of the run; None adds no noise."),
+        entry("data", "SiloData", "The records, in silos."),
+        entry("budget", "Budget or None", "Total privacy budget of the run; None adds no noise."),
         *_entries(own),
-        _entry("**shared", "", shared),
+        entry("**shared", "", shared),
     ]
     head = f"{declaration.summary}\n\nParameters\n----------\n" + "\n".join(entries)
     return f"{head}\n\n{_RETURNS}\nNotes\n-----\n{declaration.notes}\n"
 
 
-def _entry(name: str, kind: str, doc: str, default: object = inspect.Parameter.empty) -> str:
-    head = f"{name} : {kind}" if kind else name
-    if default is not inspect.Parameter.empty:
-        head += f", default={default!r}"
-    body = textwrap.fill(" ".join(doc.split()), 96, initial_indent="    ", subsequent_indent="    ")
-    return f"{head}\n{body}"
-
-
 def _entries(options: Mapping[str, Option]) -> list[str]:
-    return [_entry(name, o.kind, o.doc, o.default) for name, o in options.items()]
+    return [entry(name, o.kind, o.doc, o.default) for name, o in options.items()]
 
 
 def _list(values: Iterable[str]) -> str:
@@ -278,18 +270,18 @@ def shared_documentation(solvers: Iterable[str]) -> str:
     """Return the docstring of `dpkern.solve`, which documents the shared arguments."""
     names = textwrap.fill(", ".join(solvers), 92)
     entries = [
-        _entry("name", "str", _NAME),
-        _entry("data", "SiloData", "N records in m silos."),
-        _entry(
+        entry("name", "str", _NAME),
+        entry("data", "SiloData", "N records in m silos."),
+        entry(
             "budget",
             "Budget or None",
             "Total budget of the run, for one record; None runs the same code without noise and "
             "certifies nothing.",
         ),
         *_entries(SHARED),
-        _entry("**options", "", "The solver's own: see help(dpkern.solvers.NAME)."),
+        entry("**options", "", "The solver's own: see help(dpkern.solvers.NAME)."),
     ]
-    common = [_entry(name, option.kind, option.doc) for name, option in COMMON.items()]
+    common = [entry(name, option.kind, option.doc) for name, option in COMMON.items()]
     return (
         "Run a solver by name, or as the function of that name in `dpkern.solvers`.\n\n"
         f"Solvers:\n\n{textwrap.indent(names, '    ')}\n\n"

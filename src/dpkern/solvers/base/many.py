@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import count
+from dpkern._text import aligned, figure, rounded_up
 from dpkern.data import SiloData
 from dpkern.privacy import Budget, Certificate, compose_sequential
+from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.solvers.base.declaration import Solver
 from dpkern.solvers.base.lockstep import finish_together
 from dpkern.solvers.base.outcome import plain
@@ -65,18 +67,10 @@ class Results(Sequence[SolverResult]):
             for row, result in zip(self.settings, self.results, strict=True)
         ]
 
-    def to_pandas(self) -> Any:
-        """Return `to_dicts` as a pandas.DataFrame; needs pandas."""
-        import pandas
-
-        return pandas.DataFrame(self.to_dicts())
-
     def __str__(self) -> str:
         rows = [{**row, "rounds": r.n_rounds} for row, r in zip(self.settings, self, strict=True)]
         shown = [name for name in (rows or [{}])[0] if any(row[name] is not None for row in rows)]
-        table = [shown, *([_cell(row[name]) for name in shown] for row in rows)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table]
+        lines = aligned([shown, *([figure(row[name]) for name in shown] for row in rows)])
         return "\n".join([*lines, "", self._cost()])
 
     __repr__ = __str__
@@ -93,12 +87,8 @@ class Results(Sequence[SolverResult]):
         # A row's budget is no guarantee where a paper's calibration claims it.
         return (
             f"{runs}: each alone has the guarantee of its certificate; releasing all of them costs "
-            f"{most}epsilon {together.epsilon(delta):.6g} at delta {delta:g}{seeded}"
+            f"{most}epsilon {rounded_up(together.epsilon(delta), 6)} at delta {delta:g}{seeded}"
         )
-
-
-def _cell(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def solve_many(
@@ -200,12 +190,11 @@ def solve_many(
             raise
 
 
-def _stated(budget: object) -> dict[str, float | None]:
+def _stated(budget: Budget | None) -> dict[str, float | None]:
     """Return a budget as it was stated."""
+    check_budget(budget, name="budgets", or_none=True)
     if budget is None:
         return {"epsilon": None, "delta": None, "mu": None}
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budgets must hold a Budget or None each, got {type(budget).__name__}")
     given = budget.epsilon is not None
     return {
         "epsilon": budget.epsilon,

@@ -241,8 +241,8 @@ class Objective:
         g_j is the gradient of silo j's mean loss, not clipped, and g = sum_j p_j g_j. At the
         minimiser of J, which w is by default for a linear model, it is the upsilon_*^2 of Lowy,
         Razaviyayn (2021), (1/m) sum_j |grad J_j(w*)|^2, where penalties are smooth and weights
-        uniform. Silos of n records of one law have about the variance of a record's gradient
-        divided by n.
+        uniform. Silos of n records of one distribution have about the variance of a record's
+        gradient divided by n.
 
         It is for public records and for analysis: it has no noise and no certificate, so that no
         setting of a private run may follow from it.

@@ -3,6 +3,7 @@
 import inspect
 import numbers
 import re
+import textwrap
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -94,6 +95,15 @@ def entries(text: str) -> dict[str, tuple[str, str]]:
         name, _, kind = head.partition(" : ")
         found[name] = kind, " ".join(body.split())
     return found
+
+
+def entry(name: str, kind: str, doc: str, default: object = inspect.Parameter.empty) -> str:
+    """Return the numpydoc entry of a parameter."""
+    head = f"{name} : {kind}" if kind else name
+    if default is not inspect.Parameter.empty:
+        head += f", default={default!r}"
+    body = textwrap.fill(" ".join(doc.split()), 96, initial_indent="    ", subsequent_indent="    ")
+    return f"{head}\n{body}"
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:

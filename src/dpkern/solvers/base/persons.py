@@ -5,7 +5,7 @@ Group bound: the run has the budget mu / k for one record, and so mu for a perso
 
 Clip of a person's sum, in solvers that release sums of clipped gradients over all records: with C
 the clip norm of a record, the sum of a person's gradients is clipped to c C, exactly on the grid
-(`kernels.glm_person_gradient`), before the sums of persons are added. Replacing all values of a
+(`glm_person_gradient`), before the sums of persons are added. Replacing all values of a
 person's records then changes the sum over the records by at most 2 c C, and the run has the budget
 mu for persons, with noise for this sensitivity. It needs that a person's records are in one silo,
 since the sums of two silos would be clipped by themselves.
@@ -100,7 +100,7 @@ def person_bound(
         parameters["person_clip"] = None
         return None
     if budget is not None:
-        _refuse_without_group_law(declaration, parameters)
+        _refuse_without_group_guarantee(declaration, parameters)
     offsets = persons.offsets if _sums_records(declaration, parameters) else None
     if clip is not None and clip != AUTO:
         if offsets is None:
@@ -133,7 +133,7 @@ def _sums_records(declaration: "Declaration", parameters: dict[str, Any]) -> boo
     return declaration.person_sums and fits and not isinstance(parameters["loss"], Custom)
 
 
-def _refuse_without_group_law(declaration: "Declaration", parameters: dict[str, Any]) -> None:
+def _refuse_without_group_guarantee(declaration: "Declaration", parameters: dict[str, Any]) -> None:
     """Raise where the guarantee for one record is not that of Gaussian DP, as groups need."""
     if not declaration.gaussian:
         raise ValueError(

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern._files import refuse_unwritable, replacing
 from dpkern._html import table
-from dpkern._serialize import decode, encode
+from dpkern._json import decode, encode
 from dpkern.data import Schema, Transform
 from dpkern.data.frames import column_names, refuse_other_names, table_columns
 from dpkern.io import read_arrays
@@ -313,7 +313,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             transform=Transform.from_dict(header["transform"]),
             oracle=None if header["oracle"] is None else load_oracle(header["oracle"]),
             feature_names=None if names is None else tuple(names),
-            schema=None if header.get("schema") is None else Schema.from_dict(header["schema"]),
+            schema=None if header["schema"] is None else Schema.from_dict(header["schema"]),
         )
     except OSError:
         raise

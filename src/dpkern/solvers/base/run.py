@@ -19,6 +19,7 @@ from dpkern.privacy import Budget, Certificate, NoiseStream, split_budget
 from dpkern.privacy.accountant.accountant import CHARGED, Accountant
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.report import release_lines
+from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.sensitivity.grids import MAX_RECORDS
 from dpkern.solvers.base.charging import charge_of
@@ -96,11 +97,7 @@ class Run(AbstractContextManager["Run"]):
                 "card, where gradient_descent, minibatch_sgd and others run (docs/gpu.md): use the "
                 "SiloData before to_device"
             )
-        if budget is not None and not isinstance(budget, Budget):
-            raise TypeError(
-                "budget must be dpkern.Budget(epsilon=..., delta=...) or None, got "
-                f"{type(budget).__name__}"
-            )
+        check_budget(budget, or_none=True)
         self.declaration, self.parameters = declaration, {**parameters, "budget": budget}
         self.persons = persons = person_bound(declaration, data, budget, self.parameters)
         self.budget = budget if persons is None else persons.budget

@@ -55,7 +55,9 @@ def _model(name: str, value: object) -> Oracle | None:
 
 def _penalty(name: str, value: object) -> Penalty | None:
     if value is not None and not isinstance(value, Penalty):
-        raise TypeError(f"{name} must be None or a Penalty, such as dpkern.L1(0.1), got {value!r}")
+        raise TypeError(
+            f"{name} must be None or a Penalty, such as dpkern.penalties.L1(0.1), got {value!r}"
+        )
     return value
 
 
@@ -110,7 +112,7 @@ def _shared(
     Parameters
     ----------
     clip : float, None or "auto"
-        Clip norm C: per-record gradients of larger l2 norm are scaled down to it. "auto" follows
+        Clip norm: per-record gradients of larger l2 norm are scaled down to it. "auto" follows
         from the budget, the row bound and public numbers, and is none without a budget; None is
         none.
     loss : str or Loss
@@ -119,10 +121,9 @@ def _shared(
         A model that is not linear, such as dpkern.MLP(hidden=(64,)) or a subclass of
         `dpkern.Oracle`; it has its own loss.
     penalty : Penalty or None
-        A penalty with its strength, a sum of penalties, or a constraint: dpkern.L1(0.1),
-        dpkern.L2(1e-3) + dpkern.L1(1e-4), dpkern.Simplex(). L2 and PL enter through their
-        gradient, the others through their prox. With a budget, hidden local steps support the
-        prox of L1 alone.
+        A penalty with its strength, a sum of penalties, or a constraint, of `dpkern.penalties`:
+        L1(0.1), L2(1e-3) + L1(1e-4), Simplex(). L2 and PL enter through their gradient, the
+        others through their prox. With a budget, hidden local steps support the prox of L1 alone.
     l2 : float
         Shorthand for the penalty L2(l2): (l2/2) |w|^2.
     l1 : float

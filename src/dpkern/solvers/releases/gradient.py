@@ -9,6 +9,7 @@ import numpy as np
 
 from dpkern import kernels
 from dpkern._typing import FloatArray
+from dpkern.kernels.persons import glm_person_gradient
 from dpkern.models.penalties import Constraint
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.sensitivity.grids import total_on_grid
@@ -117,7 +118,7 @@ async def gradient_sums(run: Run, w: FloatArray, **how: Any) -> FloatArray:
     if how.pop("rows", None) is not None:
         raise ValueError("rows must be None with person_clip: persons are whole")
     how |= {"persons": run.persons.offsets, "person_clip": run.person_clip}
-    return await run.sums(kernels.glm_person_gradient, w, **how)
+    return await run.sums(glm_person_gradient, w, **how)
 
 
 async def compiled_rounds(
@@ -131,9 +132,9 @@ async def compiled_rounds(
 ) -> int:
     """Run the rounds of proximal gradient descent without Python between them.
 
-    Returns the number of rounds that were run: all, with the bits of the loop in the solver's page;
-    or none, where a callback or monitor looks at every round, a penalty is smooth, or the records
-    are on a card. `add` is called with the models of some rounds at a time, (T, d); further
+    Returns the number of rounds that were run: all, with the bits of the loop in the solver's
+    module; or none, where a callback or monitor looks at every round, a penalty is smooth, or the
+    records are on a card. `add` is called with the models of some rounds at a time, (T, d); further
     keywords are the kernel's.
     """
     objective, prox = run.objective, run.objective.proximal

@@ -75,8 +75,8 @@ class Minimiser:
             penalties=(least, largest),
         )
         if run.charge is not None:
-            law, n_draws = mechanism.law, run.charge.accountant.assumed_draws
-            run.charge.bound(Bound(minimiser=law, n_draws=n_draws))
+            guarantee, n_draws = mechanism.guarantee, run.charge.accountant.assumed_draws
+            run.charge.bound(Bound(minimiser=guarantee, n_draws=n_draws))
         found = mechanism.minimisation
         self._curvature, self._rho, self.steps = found.curvature, found.rho, found.steps
         announce_length(objective, {"passes": self.steps})

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpkern import kernels
 from dpkern._typing import FloatArray
+from dpkern.kernels.grids import hessian_row_grid
 from dpkern.models.losses import Custom
 from dpkern.privacy import split_budget
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
@@ -87,7 +88,7 @@ class NoisyDirection:
                 self._trace_error = (15.0 / trace_mu + 2.0) * self._trace_sensitivity
         if self._mu is not None:
             # Infeasible parameters raise here, before anything is released.
-            kernels.hessian_row_grid(self._records or data.n, hess_clip, data.d)
+            hessian_row_grid(self._records or data.n, hess_clip, data.d)
             self._sensitivity(self._regularisation(0.0, 0.0), 0.0)
         messages = functools.partial(GaussianMessages, run.channel("central"))
         self._trace = messages(what="trace of the summed Hessian", dim=1, mu=trace_mu)

@@ -11,6 +11,7 @@ import numpy as np
 from dpkern import kernels
 from dpkern._typing import FloatArray, IntArray
 from dpkern.data import row_norms
+from dpkern.kernels.grids import mlp_factor_grid
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle, record_gradients
 from dpkern.privacy.sampling.record_sampling import Rows
@@ -124,7 +125,7 @@ class MlpSums(Sums):
             return None
         n = self._data.n if self._records is None else 32 * self._records
         sizes = (self._data.n_features, *self._how["layers"])
-        return kernels.mlp_factor_grid(n, clip, sizes, points=points) ** 2
+        return mlp_factor_grid(n, clip, sizes, points=points) ** 2
 
     async def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
         with self._run.clock("kernels"):

@@ -1,7 +1,4 @@
-"""Silos in threads of this process, or in processes of this machine.
-
-Both are for trying a study out, and for tests: connections within a machine have no encryption.
-"""
+"""Silos in threads of this process, or in processes of this machine, without encryption."""
 
 import queue
 import socket

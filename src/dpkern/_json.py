@@ -1,8 +1,10 @@
-"""Conversion of results and certificates to plain Python values and to standard JSON.
+"""Plain values of results and certificates, their standard JSON and its digest.
 
 JSON has neither infinities nor NaN, which are encoded as {"__float__": "inf"}.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -66,3 +68,18 @@ def decode(value: Any) -> Any:
     if isinstance(value, list):
         return [decode(entry) for entry in value]
     return value
+
+
+def canonical(values: Mapping[str, Any], *, spaces: bool = False) -> str:
+    """Return the one JSON text of a mapping in plain values: sorted keys, and no spaces.
+
+    Messages of federations have a space behind every comma and colon.
+    """
+    separators = (", ", ": ") if spaces else (",", ":")
+    return json.dumps(values, sort_keys=True, separators=separators, allow_nan=False)
+
+
+def digest(values: Mapping[str, Any], *, spaces: bool = False) -> str:
+    """Return the SHA-256 of a mapping's canonical JSON, without an entry of that name."""
+    content = {name: value for name, value in values.items() if name != "digest"}
+    return f"sha256:{hashlib.sha256(canonical(content, spaces=spaces).encode()).hexdigest()}"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpkern as dpk
-from dpkern._serialize import decode, encode, plain_mapping
+from dpkern._json import decode, encode, plain_mapping
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 names = st.text().filter(lambda name: name != "__float__")
