@@ -18,13 +18,13 @@ class PaperSearch:
     the step is no function of the releases, and nothing is certified.
     """
 
-    def __init__(self, run: Run, *, hess_clip: float, max_step: float) -> None:
-        if not run.paper:
+    def __init__(self, run: Run, *, max_step: float) -> None:
+        if not run.plan.paper:
             raise ValueError(
                 "step_size='paper_search' needs calibration='paper': it reads un-noised losses"
             )
         m = run.objective.data.m
-        self._run, self._hess_clip = run, hess_clip
+        self._run = run
         self._steps: FloatArray = candidates(max_step)
         self._channel = run.channel("silo")
         self._release = self._channel.describe(
@@ -44,14 +44,14 @@ class PaperSearch:
                 objective.data,
                 w,
                 loss=objective.phi,
-                clip=run.clip,
+                clip=run.plan.clip,
                 n_threads=objective.n_threads,
             )
             H = kernels.glm_hessian(
                 objective.data,
                 w,
                 loss=objective.phi,
-                hess_clip=self._hess_clip,
+                hess_clip=run.plan.arguments["hess_clip"],
                 n_threads=objective.n_threads,
             )
         self._run.ledger.append(self._release)

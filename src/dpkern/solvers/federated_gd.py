@@ -90,16 +90,16 @@ async def federated_gd(
 
     Everything else is post-processing.
     """
-    if run.sizes_are_hidden and (accounting == "last_iterate" or local_steps > 1):
+    if run.plan.sizes_are_hidden and (accounting == "last_iterate" or local_steps > 1):
         raise ValueError(
             "neighbours='add_remove' needs local_steps=1 and accounting='composition' in "
             "federated_gd: the effect of an added or removed record on hidden steps is not bounded"
         )
-    eta, data, claim = run.step_sizes(), run.objective.data, run.claimed
+    eta, data, claim = run.plan.step_sizes, run.objective.data, run.plan.claimed
     sigma = None
     if claim is not None:
         n_min, T = int(data.sizes.min()), eta.size
-        s = noise.federated_gd(claim, clip=run.clip, smallest=n_min, m=data.m, steps=T)
+        s = noise.federated_gd(claim, clip=run.plan.clip, smallest=n_min, m=data.m, steps=T)
         sigma = np.full(data.m, s)
     if local_steps > 1 and sigma is not None:
         return await average_runs(run, eta, NoisySteps(run, sigma=sigma * data.sizes), NOT_HIDDEN)

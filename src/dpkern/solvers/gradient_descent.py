@@ -70,12 +70,12 @@ async def gradient_descent(
     Calibration "paper" takes the papers' formula and certifies its true guarantee. Central:
     s = sqrt(8 T ln(1/delta)) C / (N epsilon). Silo: GDP-GD's formula is the sound one.
     """
-    objective, eta, claim = run.objective, run.step_sizes()[:, 0], run.claimed
-    if claim is not None and run.trust == "central":
-        s = noise.gradient_descent(claim, clip=run.clip, n=objective.data.n, rounds=rounds)
+    objective, eta, claim = run.objective, run.plan.step_sizes[:, 0], run.plan.claimed
+    if claim is not None and run.plan.trust == "central":
+        s = noise.gradient_descent(claim, clip=run.plan.clip, n=objective.data.n, rounds=rounds)
         gradient = NoisyMeanGradient(run, sigma=s / objective.record_weight())
     else:
-        gradient = NoisyMeanGradient(run, mu=run.mu_of_one(rounds))
+        gradient = NoisyMeanGradient(run, mu=run.plan.mu_of_one(rounds))
 
     returned, w = Returned(run, rounds), objective.start()
     done = await gradient.compiled_rounds(w, eta, returned.extend, momentum)

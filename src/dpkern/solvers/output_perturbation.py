@@ -52,11 +52,11 @@ async def output_perturbation(
     2 C / (m n_min l2 epsilon), Pathak's divided by m, in floating point: the certificate has
     arithmetic "float", an infinite mu and no guarantee.
     """
-    eta, data, claim = run.step_sizes(), run.objective.data, run.claimed
+    eta, data, claim = run.plan.step_sizes, run.objective.data, run.plan.claimed
     if claim is None:
-        return await average_runs(run, eta, HiddenSteps(run, mu=run.mu_of_one(1)), HIDDEN)
+        return await average_runs(run, eta, HiddenSteps(run, mu=run.plan.mu_of_one(1)), HIDDEN)
     sensitivity = noise.output_perturbation(
-        clip=run.clip, smallest=int(data.sizes.min()), m=data.m, l2=run.objective.l2
+        clip=run.plan.clip, smallest=int(data.sizes.min()), m=data.m, l2=run.objective.l2
     )
     perturbed = LaplaceAverage(run, sensitivity=sensitivity, epsilon=claim["epsilon"])
     return await average_runs(run, eta, perturbed)

@@ -13,7 +13,10 @@ A record is in one release, so the releases compose in parallel: s_j = 2 C / (K 
 prints the step 1/beta; its analysis and Algorithm 6 have 1/(2 beta).)
 """
 
+from functools import partial
+
 from dpkern.solvers.base import AUTO, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base.plan import with_step_sizes
 from dpkern.solvers.base.settings import one_pass
 from dpkern.solvers.minibatch_sgd import descend
 
@@ -25,6 +28,7 @@ from dpkern.solvers.minibatch_sgd import descend
     models="any",
     settings=one_pass,
     on_card=True,
+    resolve=partial(with_step_sizes, theorem=0.5),
 )
 async def prox_sgd(
     run: Run,
@@ -50,4 +54,4 @@ async def prox_sgd(
     By default batches have floor(n / R) records, n of the smallest silo. Calibration "paper" draws
     s_j = sqrt(8 ln(1/delta)) C / (epsilon K) and certifies its true guarantee.
     """
-    return await descend(run, run.step_sizes(theorem=0.5)[:, 0], 1)
+    return await descend(run, run.plan.step_sizes[:, 0], 1)

@@ -28,8 +28,9 @@ from dpkern.data import SiloData
 from dpkern.party import Remote
 from dpkern.solvers.base.lockstep import Algorithm, finish
 from dpkern.solvers.base.options import Option, check_choice, options_of, sections
+from dpkern.solvers.base.plan import Resolver, with_step_sizes
 from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
+from dpkern.solvers.base.run import begin
 from dpkern.solvers.base.settings import Rule, descent
 from dpkern.solvers.base.shared import COMMON, SHARED, batch_options
 
@@ -52,6 +53,7 @@ class Declaration:
     models: Literal["linear", "any"] = "linear"
     penalties: Literal["any", "l2"] = "any"
     settings: Rule = descent  #: the rule for options that are "auto"
+    resolve: Resolver = with_step_sizes  #: derives further arguments of a plan from others
     person_sums: bool = False  #: whether a person's summed gradient can be clipped
     on_card: bool = False  #: whether its sums over records with a copy on a card are taken there
     federated: bool = True  #: whether all releases are sums over silos or messages of silos
@@ -158,9 +160,9 @@ def publish(declaration: Declaration, algorithm: Algorithm) -> Solver:
         if isinstance(data, Remote):
             with data.opened(declaration.name, budget, arguments) as (here, own):
                 return public(here, budget=budget, **own)
-        with Run(declaration, data, budget, values) as run:
+        with begin(declaration, data, budget, values) as run:
             try:
-                return finish(algorithm(run, **run.options))
+                return finish(algorithm(run, **run.plan.options))
             except Exception as error:
                 return run.ended_by(error)
 

@@ -48,7 +48,7 @@ class InnerSolve:
                 "a row_bound, and take a loss with a bounded second derivative"
             )
         self._run, self._eta = run, 1.0 / (smoothness + self._anchor)
-        self.remaining = (1.0 - self._eta * self._anchor) ** run.local_steps
+        self.remaining = (1.0 - self._eta * self._anchor) ** run.plan.local_steps
 
     def __call__(
         self, v: FloatArray, grid: FloatArray | None, silos: IntArray | None = None
@@ -65,8 +65,8 @@ class InnerSolve:
                 objective.data,
                 v,
                 loss=objective.phi,
-                clip=self._run.clip,
-                steps=self._run.local_steps,
+                clip=self._run.plan.clip,
+                steps=self._run.plan.local_steps,
                 step_size=self._eta,
                 anchor=self._anchor,
                 grid=grid,
@@ -80,10 +80,10 @@ class InnerSolve:
         """Return the public description of the steps."""
         objective = self._run.objective
         return LocalRuns(
-            clip=self._run.clip,
+            clip=self._run.plan.clip,
             dim=objective.data.d,
             sizes=tuple(objective.data.sizes.tolist()),
-            step_sizes=(self._eta,) * self._run.local_steps,
+            step_sizes=(self._eta,) * self._run.plan.local_steps,
             loss_smoothness=objective.phi.smoothness,
             loss_kappa=objective.phi.kappa,
             row_bound=objective.data.row_bound,

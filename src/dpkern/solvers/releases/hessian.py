@@ -8,6 +8,8 @@ from dpkern import kernels
 from dpkern._numbers import positive
 from dpkern._typing import FloatArray
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
+from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.plan import RunPlan, require_convex_loss
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.settings import newton_floor
 from dpkern.solvers.releases.gradient import NoisyMeanGradient, over_silos
@@ -32,23 +34,23 @@ class NoisyMeanHessian:
         self,
         run: Run,
         *,
-        hess_clip: float,
         mu: float | None = None,
         sigma: float | None = None,
         beside: float | None = None,
     ) -> None:
         objective, data = run.objective, run.objective.data
-        self._run, self._per_silo, self._clip = run, run.trust == "silo", hess_clip
+        self._run, self._per_silo = run, run.plan.trust == "silo"
+        self._clip: float = run.plan.arguments["hess_clip"]
         self._mechanism = GaussianHessian(
             run.channel(),
             what="sum of clipped Hessians",
-            hess_clip=hess_clip,
+            hess_clip=self._clip,
             dim=data.d,
             sizes=tuple(objective.sizes.tolist()) if self._per_silo else (objective.n,),
             mu=mu,
             sigma=sigma,
             triangle=sigma is not None,
-            beside=beside if run.person_clip is None else None,
+            beside=beside if run.plan.person_clip is None else None,
         )
         self._silo_weight = None if self._per_silo else objective.silo_weight()
         self._scale = (
@@ -85,24 +87,21 @@ class NoisyMeanHessian:
         return released
 
 
-def hessian_bound(run: Run, hess_clip: float | None) -> float:
+def with_hess_clip(plan: RunPlan, objective: Objective) -> RunPlan:
     """Resolve B: None is phi''max R^2, which clips nothing, or infinity without a budget."""
-    run.needs_convex_loss("the Hessian of a record must be positive semi-definite")
-    bound = math.inf if run.budget is None else run.objective.data_smoothness
-    if hess_clip is not None:
-        bound = positive("hess_clip", hess_clip, or_infinite=run.budget is None)
-    elif run.budget is not None and not math.isfinite(bound):
+    require_convex_loss(plan, objective, "the Hessian of a record must be positive semi-definite")
+    bound = math.inf if plan.budget is None else objective.data_smoothness
+    if (hess_clip := plan.arguments["hess_clip"]) is not None:
+        bound = positive("hess_clip", hess_clip, or_infinite=plan.budget is None)
+    elif plan.budget is not None and not math.isfinite(bound):
         raise ValueError(
             "hess_clip is needed with a budget, the bound of a record's Hessian in Frobenius norm: "
             "give the data a row_bound=R, or hess_clip=NUMBER where the curvature has no bound"
         )
-    run.resolve(hess_clip=bound)
-    return bound
+    return plan.with_arguments(hess_clip=bound)
 
 
-def eigenvalue_floors(
-    run: Run, floor: float | str, noise_norm: FloatArray, noise_std: float
-) -> FloatArray:
+def eigenvalue_floors(run: Run, noise_norm: FloatArray, noise_std: float) -> FloatArray:
     """Return the public eigenvalue floor of every message, shape (k,).
 
     "auto" is the largest of l2, a quarter of the expected spectral norm of the noise that the mean
@@ -110,12 +109,10 @@ def eigenvalue_floors(
     calibration "sound", the curvature below which the noise of the mean gradient, of std
     `noise_std`, would move margins too far; or 1e-8 where all are 0.
     """
-    if not isinstance(floor, str):
-        return np.full(len(noise_norm), positive("floor", floor))
-    if floor != "auto":
-        raise ValueError(f"floor must be a number or 'auto', got {floor!r}")
+    if not isinstance(floor := run.plan.arguments["floor"], str):
+        return np.broadcast_to(np.asarray(floor, dtype=np.float64), noise_norm.shape)
     objective = run.objective
-    least = 0.0 if run.paper else newton_floor(objective, noise_std)
+    least = 0.0 if run.plan.paper else newton_floor(objective, noise_std)
     floors = np.maximum(_NOISE_SHARE * noise_norm, max(objective.l2, least))
     return np.where(floors > 0.0, floors, _LEAST_FLOOR)
 
@@ -134,8 +131,6 @@ class NewtonSystem:
         self,
         run: Run,
         *,
-        hess_clip: float,
-        floor: float | str,
         mu: tuple[float | None, float | None],
         sigma: tuple[float, float] | None = None,
     ) -> None:
@@ -143,14 +138,13 @@ class NewtonSystem:
         s_g, s_H = (None, None) if sigma is None else sigma
         mu_g, mu_H = mu if sigma is None else (None, None)
         self._gradient = NoisyMeanGradient(run, mu=mu_g, sigma=s_g)
-        self._hessian = NoisyMeanHessian(run, hess_clip=hess_clip, mu=mu_H, sigma=s_H, beside=mu_g)
+        self._hessian = NoisyMeanHessian(run, mu=mu_H, sigma=s_H, beside=mu_g)
         self._penalty = objective.l2 * objective.penalized
         noise_norm, noise_std = self._hessian.noise_norm, self._gradient.noise_std
         if self._hessian.is_beside:
             # Noise smaller by this beside gradients, whose own noise asks for the same floor.
             noise_norm = math.sqrt(2.0) * noise_norm
-        self.floors = eigenvalue_floors(run, floor, noise_norm, noise_std)
-        run.resolve(floor=self.floors)
+        self.floors = eigenvalue_floors(run, noise_norm, noise_std)
         self._averaged, self._released, self._mean = mu_H is not None, 0, np.zeros(())
 
     async def __call__(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:

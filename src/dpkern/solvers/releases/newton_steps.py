@@ -3,19 +3,24 @@
 import functools
 import math
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dpkern import kernels
+from dpkern._numbers import positive
 from dpkern._typing import FloatArray
 from dpkern.models.scale import largest_target
+from dpkern.papers import noise
 from dpkern.privacy import split_budget
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.solvers.base.reach import within_doubles
+from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.options import StepSize
+from dpkern.solvers.base.plan import RunPlan, step_sizes, within_doubles
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize, step_sizes
 from dpkern.solvers.releases.gradient import over_silos
+from dpkern.solvers.releases.hessian import NewtonSystem, with_hess_clip
 
 # (step number, models, gradients, directions), each (k, d) -> steps (k,)
 Steps = Callable[[int, FloatArray, FloatArray, FloatArray], Coroutine[Any, Any, FloatArray]]
@@ -30,32 +35,57 @@ _CANDIDATES = 8
 _CANDIDATES_NORM = 1.15470054
 
 
-def budgets(
-    run: Run, step_size: StepSize, steps: int
-) -> tuple[float | None, float | None, float | None]:
-    """Return mu of one release of gradients, Hessians and, with a private search, decreases."""
-    if run.budget is None:
-        return None, None, None
-    searched = isinstance(step_size, str) and step_size == "private_search"
-    shares = _SHARES if searched else _SHARES[:2]
-    mu = split_budget(run.budget.mu, shares, (steps,) * len(shares))
-    return mu[0], mu[1], mu[2] if searched else None
+def with_floor(plan: RunPlan, objective: Objective) -> RunPlan:
+    """Return the plan with given step sizes, the bound of Hessians and the eigenvalue floor."""
+    if plan.trust != "silo" and plan.local_steps > 1:
+        raise ValueError(
+            f"local_steps must be 1 under trust='central' in {plan.solver}, got {plan.local_steps}"
+        )
+    step_size, floor = plan.arguments["step_size"], plan.arguments["floor"]
+    if not isinstance(step_size, str):
+        eta = step_sizes(step_size, plan.updates, objective, plan.local_steps)
+        # A step along a Newton direction shrinks what the penalties do by at most its size.
+        eta = within_doubles(eta, objective, plan.arguments, pull=1.0)
+        plan = replace(plan, step_sizes=eta)
+    plan = with_hess_clip(plan, objective)
+    if not isinstance(floor, str):
+        return plan.with_arguments(floor=positive("floor", floor))
+    if floor != "auto":
+        raise ValueError(f"floor must be a number or 'auto', got {floor!r}")
+    with Run(plan, objective) as trial:  # which releases nothing
+        return plan.with_arguments(floor=newton_system(trial)[0].floors)
+
+
+def newton_system(run: Run) -> tuple[NewtonSystem, float | None]:
+    """Return the system with its shares of the budget, and mu of one private search."""
+    plan, steps = run.plan, run.plan.rounds * run.plan.local_steps
+    if plan.budget is None:
+        return NewtonSystem(run, mu=(None, None)), None
+    searched = plan.arguments["step_size"]
+    searched = isinstance(searched, str) and searched == "private_search"
+    shares, sigma = _SHARES if searched else _SHARES[:2], None
+    mu = split_budget(plan.budget.mu, shares, (steps,) * len(shares))
+    if plan.paper:
+        sigma = noise.newton(
+            plan.budget.mu,
+            clip=plan.clip,
+            hess_clip=plan.arguments["hess_clip"],
+            releases=len(shares) * steps,
+        )
+    return NewtonSystem(run, mu=(mu[0], mu[1]), sigma=sigma), mu[2] if searched else None
 
 
 def step_rule(run: Run, step_size: StepSize, *, mu: float | None, max_step: float) -> Steps:
     """Return the rule of an argument step_size; mu is the budget of one private search."""
     if not isinstance(step_size, str):
-        eta = step_sizes(step_size, run.updates, run.objective, run.local_steps)
-        # A step along a Newton direction shrinks what the penalties do by at most its size.
-        eta = within_doubles(eta, run.objective, run.parameters, pull=1.0).ravel()
-        return functools.partial(given_steps, eta)
+        return functools.partial(given_steps, run.plan.step_sizes.ravel())
     if step_size == "damped":
         return functools.partial(damped_steps, max_step, largest_target(run.objective.data))
     if step_size == "private_search":
         return PrivateSearch(run, mu=mu, max_step=max_step)
     raise ValueError(
         "step_size must be a number, a sequence, 'damped', 'private_search' or 'paper_search' "
-        f"in {run.solver}, got {step_size!r}"
+        f"in {run.plan.solver}, got {step_size!r}"
     )
 
 
@@ -93,7 +123,7 @@ class PrivateSearch:
 
     def __init__(self, run: Run, *, mu: float | None, max_step: float) -> None:
         objective = run.objective
-        self._run, self._per_silo = run, run.trust == "silo"
+        self._run, self._per_silo = run, run.plan.trust == "silo"
         weight = objective.silo_weight()
         if not self._per_silo and weight is not None and np.any(weight != 1.0):
             # The silos' sums of losses are added without weights.
@@ -108,7 +138,7 @@ class PrivateSearch:
             run.channel(),
             what="decreases of the loss along the released direction p, in units of a power of two "
             "above C |p|",
-            clip=max_step * _CANDIDATES_NORM if run.clip < math.inf else math.inf,
+            clip=max_step * _CANDIDATES_NORM if run.plan.clip < math.inf else math.inf,
             dim=_CANDIDATES,
             sizes=tuple(sizes.tolist()),
             mu=mu,
@@ -122,9 +152,9 @@ class PrivateSearch:
 
     async def __call__(self, t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
         unit = np.ones(len(p))
-        if self._run.clip < math.inf:
+        if self._run.plan.clip < math.inf:
             # frexp: C |p| < 2^e; clipped, so that the kernel raises the error of an overflow.
-            exponent = np.frexp(self._run.clip * np.linalg.norm(p, axis=1))[1]
+            exponent = np.frexp(self._run.plan.clip * np.linalg.norm(p, axis=1))[1]
             unit = np.ldexp(unit, np.clip(exponent, -300, 300))
         decreases = self._decreases(w, p, unit)
         with self._run.clock("noise"):
@@ -151,7 +181,7 @@ class PrivateSearch:
                     steps=self._steps,
                     bound=shaped(bound),
                     grid=shaped(steps_of_grid),
-                    saturate=run.sizes_are_hidden,
+                    saturate=run.plan.sizes_are_hidden,
                     n_threads=objective.n_threads,
                 )
         return sums if self._per_silo else over_silos(run, sums, grid, keepdims=True)

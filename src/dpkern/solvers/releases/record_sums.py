@@ -54,7 +54,9 @@ class Sums(ABC):
 
     def difference_vectors(self, new: FloatArray, old: FloatArray, records: IntArray) -> FloatArray:
         """Return the differences of clipped gradients between two models, shape (k, P)."""
-        later, earlier = (clipped(self.vectors(w, records), self._run.clip) for w in (new, old))
+        later, earlier = (
+            clipped(self.vectors(w, records), self._run.plan.clip) for w in (new, old)
+        )
         return later - earlier
 
 
@@ -91,7 +93,7 @@ class GlmSums(Sums):
                 new,
                 old,
                 loss=self._run.objective.phi,
-                gradient_clip=self._run.clip,
+                gradient_clip=self._run.plan.clip,
                 n_threads=self._n_threads,
                 **how,
             )
@@ -117,7 +119,7 @@ class MlpSums(Sums):
             "loss": mlp.loss,
             "n_threads": self._n_threads,
         }
-        self._records = run.objective.n if run.sizes_are_hidden else None
+        self._records = run.objective.n if run.plan.sizes_are_hidden else None
 
     def finest(self, clip: float, *, points: int) -> float | None:
         if clip == math.inf:
@@ -132,7 +134,7 @@ class MlpSums(Sums):
             return interruptible(kernels.mlp_gradient, self._data, w, **how)
 
     async def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
-        how |= {"gradient_clip": self._run.clip}
+        how |= {"gradient_clip": self._run.plan.clip}
         with self._run.clock("kernels"):
             return interruptible(kernels.mlp_difference, self._data, new, old, **self._how, **how)
 
