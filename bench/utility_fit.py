@@ -16,14 +16,7 @@ from scipy.optimize import nnls
 from bench.utility_sets import SETS
 from bench.utility_text import Cells, Row, percent, table, wrapped
 from dpkern import Budget
-from dpkern.planning import (
-    _ERROR,
-    _TIME,
-    FORM,
-    entries_of_a_run,
-    excess_risk,
-    expected_seconds,
-)
+from dpkern.planning import FORM, entries_of_a_run, excess_risk, expected_seconds
 from dpkern.solvers import SOLVERS
 
 FACTOR, SECONDS_FACTOR = 3.0, 2.0  # within which a prediction counts as right
@@ -150,10 +143,14 @@ def left_out(cells: list[Measured], form: tuple[float, float]) -> float:
     return share(pairs)
 
 
-def lines_for_planning(name: str, constants: Constants) -> str:
-    """A table as it stands in planning.py."""
-    body = [f'    "{solver}": ({a}, {b}),' for solver, (a, b) in constants.items()]
-    return "\n".join([f"{name} = {{", *body, "}"])
+def declared(field: str) -> Constants:
+    """A field of the declarations of all solvers, "error" or "seconds"."""
+    return {name: getattr(solver.declaration, field) for name, solver in SOLVERS.items()}
+
+
+def lines_for_declarations(field: str, constants: Constants) -> str:
+    """The field as it stands in the declaration of every solver."""
+    return "\n".join(f"{solver}: {field}=({a}, {b})," for solver, (a, b) in constants.items())
 
 
 def fitted(cells: list[Measured], seconds: Cells, facts: dict[str, Row]) -> str:
@@ -168,8 +165,8 @@ def fitted(cells: list[Measured], seconds: Cells, facts: dict[str, Row]) -> str:
     head = ["q", "least", f"percent within a factor of {FACTOR:g} on sets left out"]
     return "\n".join(
         [
-            lines_for_planning("_ERROR", constants),
-            lines_for_planning("_TIME", times),
+            lines_for_declarations("error", constants),
+            lines_for_declarations("seconds", times),
             "\n" + table(head, forms),
             table(*shares(predictions(cells, constants))),
             table(*times_shares(seconds, facts, times)),
@@ -214,7 +211,7 @@ dense; sets that are stored sparse ({sparse}) are in the last column alone.
 
 def page_section(auto: Cells, seconds: Cells, facts: dict[str, Row], delta: float) -> list[str]:
     """What the plan predicts, beside what was measured."""
-    pairs = predictions(measured(auto, facts, delta), _ERROR)
+    pairs = predictions(measured(auto, facts, delta), declared("error"))
     of_d, least = FORM
     parts = ["## What the plan predicts\n"]
     parts.append(wrapped(_PREDICTED.format(of_d=of_d, least=least, factor=FACTOR)))
@@ -224,7 +221,7 @@ def page_section(auto: Cells, seconds: Cells, facts: dict[str, Row], delta: floa
         how = {"epsilon": rows[0]["epsilon"], "runs": rows[0]["draws"], "factor": SECONDS_FACTOR}
         sparse = dict.fromkeys(f"`{row['set']}`" for row in rows if row["sparse"])
         parts.append(wrapped(_SECONDS.format(sparse=", ".join(sparse) or "none here", **how)))
-        parts.append(table(*times_shares(seconds, facts, _TIME)))
+        parts.append(table(*times_shares(seconds, facts, declared("seconds"))))
     return parts
 
 

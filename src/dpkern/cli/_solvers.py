@@ -6,6 +6,7 @@ from dpkern._numbers import is_number, parse_number
 from dpkern.models.penalties import PENALTIES, SMOOTH, Constraint, GroupLasso, make_penalty
 from dpkern.models.terms import Penalty, PenaltySum
 from dpkern.solvers import SOLVERS
+from dpkern.solvers.base.automatic import CHOSEN
 from dpkern.solvers.base.options import Option, kind_of
 from dpkern.solvers.base.shared import SHARED
 
@@ -27,7 +28,7 @@ def options(solver: str) -> dict[str, Option]:
     """
     if solver == AUTO:
         found: dict[str, Option] = {}
-        for name in ("admm", "minibatch_sgd", "gradient_descent"):
+        for name in reversed(CHOSEN):
             found |= options(name)
         return found
     declared = SOLVERS[solver].declaration

@@ -12,7 +12,6 @@ those of calibration "paper". For min_z (1/n) sum_i f_i(z) + r(z):
         zhat = mean_i u_i
         z = prox_{gamma r}(zhat)
     return z
-
     sound, central:  noise on the sum of what users send
     sound, local:    u_i = u_i + 2 lam (x_i - z) + Z_i, a message that everybody sees
     paper:           u_i = u_i + 2 lam (x_i - z + eta_i / 2), whatever the mode
@@ -32,8 +31,9 @@ from dpkern.solvers.releases.admm_users import NOT_SUMMED, Consensus, with_conse
 
 
 @solver(
-    trusts=("central", "local", "silo"), paper=("central", "local"),
-    settings=implicit, resolve=with_consensus,
+    trusts=("central", "local", "silo"), paper=("central", "local"), settings=implicit,
+    resolve=with_consensus, error=(0.17, 0.86), seconds=(1.1, 0.0), of_silos={"users": "silos"},
+    audit={"rounds": 4, "prox_step": 1e-5},
 )  # fmt: skip
 async def admm(
     run: Run,

@@ -26,7 +26,17 @@ from typing import Literal
 import numpy as np
 
 from dpkern.papers import noise
-from dpkern.solvers.base import AUTO, BOTH, Count, Returns, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base import (
+    AUTO,
+    BOTH,
+    SHORT,
+    Count,
+    Returns,
+    Run,
+    SolverResult,
+    StepSize,
+    solver,
+)
 from dpkern.solvers.base.settings import federated_descent
 from dpkern.solvers.releases.local_runs import (
     NOT_HIDDEN,
@@ -38,13 +48,10 @@ from dpkern.solvers.releases.local_runs import (
 
 
 @solver(
-    trusts=("central", "silo"),
-    neighbours=BOTH,
-    paper=("central",),
-    settings=federated_descent,
-    person_sums=True,
-    on_card=True,
-)
+    trusts=("central", "silo"), neighbours=BOTH, paper=("central",), settings=federated_descent,
+    person_sums=True, on_card=True, error=(0.17, 0.95), seconds=(0.75, 0.0),
+    audit={**SHORT, "local_steps": 1}, sends_models=True,
+)  # fmt: skip
 async def federated_gd(
     run: Run,
     *,

@@ -37,7 +37,10 @@ UNCHECKED = (
 )
 
 
-@solver(trusts=("central",), federated=False, settings=relaxed, resolve=with_operator, on_card=True)
+@solver(
+    trusts=("central",), federated=False, settings=relaxed, resolve=with_operator, on_card=True,
+    error=(0.16, 0.86), seconds=(0.89, 32.0),
+)  # fmt: skip
 async def fixed_point(
     run: Run,
     *,

@@ -35,13 +35,10 @@ NOT_SEEN = (
 
 
 @solver(
-    trusts=("central", "silo"),
-    neighbours=BOTH,
-    paper=("silo",),
-    penalties="l2",
-    settings=newton,
-    resolve=with_floor,
-)
+    trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), penalties="l2",
+    settings=newton, resolve=with_floor, error=(0.23, 0.85), seconds=(0.98, 170.0),
+    hessians=True,
+)  # fmt: skip
 async def local_newton(
     run: Run,
     *,

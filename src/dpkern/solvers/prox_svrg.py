@@ -35,13 +35,10 @@ from dpkern.solvers.releases.returned import Returned
 
 
 @solver(
-    trusts=("central", "silo", "shuffle"),
-    paper=("silo",),
-    settings=anchored,
-    samplers=("full", "without_replacement"),
-    models="any",
-    resolve=with_anchored_steps,
-)
+    trusts=("central", "silo", "shuffle"), paper=("silo",), settings=anchored,
+    samplers=("full", "without_replacement"), models="any", resolve=with_anchored_steps,
+    error=(0.45, 0.96), seconds=(1.2, 91.0), differences=True,
+)  # fmt: skip
 async def prox_svrg(
     run: Run,
     *,

@@ -34,13 +34,10 @@ from dpkern.solvers.releases.returned import Returned
 
 
 @solver(
-    trusts=("central", "silo", "shuffle"),
-    paper=("silo",),
-    settings=variance_reduced,
-    samplers=("full", "without_replacement"),
-    models="any",
-    resolve=with_updates,
-)
+    trusts=("central", "silo", "shuffle"), paper=("silo",), settings=variance_reduced,
+    samplers=("full", "without_replacement"), models="any", resolve=with_updates,
+    error=(0.41, 0.95), seconds=(1.3, 33.0), differences=True,
+)  # fmt: skip
 async def spider(
     run: Run,
     *,

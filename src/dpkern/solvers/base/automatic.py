@@ -12,6 +12,9 @@ from dpkern.solvers.base.public_numbers import public_numbers
 from dpkern.solvers.base.settings import moments_suffice
 from dpkern.solvers.base.shared import SHARED
 
+#: What "auto" may be where moments are not exact enough, the solver of most runs first.
+CHOSEN = ("gradient_descent", "minibatch_sgd", "admm")
+
 
 def chosen(trust: object = "central", model: object = None, *, moments: bool = False) -> str:
     """Return the name of the solver that "auto" is, from docs/utility.md.

@@ -18,7 +18,7 @@ import copy
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, cast
 
 import numpy as np
@@ -38,6 +38,8 @@ _BUDGET = "budget=dpkern.Budget(epsilon=..., delta=...)"
 
 REPLACE_ONE = ("replace_one",)
 BOTH = ("replace_one", "add_remove")
+#: Few rounds, and models that hardly move.
+SHORT = {"rounds": 4, "step_size": 1e-5}
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,15 @@ class Declaration:
     person_sums: bool = False  #: whether a person's summed gradient can be clipped
     on_card: bool = False  #: whether its sums over records with a copy on a card are taken there
     federated: bool = True  #: whether all releases are sums over silos or messages of silos
+    sends_models: bool = False  #: whether silos send a message after their local steps
+    #: Arguments with which silos send messages, and those for which certificates are nearly tight.
+    of_silos: Mapping[str, Any] = field(default_factory=dict)
+    audit: Mapping[str, Any] = field(default_factory=SHORT.copy)
+    hidden: tuple[str, ...] = ()  #: trust models under which its local steps are hidden
+    differences: bool = False  #: whether differences of gradients are released
+    hessians: bool = False  #: whether Hessians of records are summed
+    error: tuple[float, float] | None = None  #: scale and power that planning.py takes
+    seconds: tuple[float, float] | None = None  #: passes and microseconds of a step
     gaussian: bool = True  #: whether a certificate of one run can have a mu
     loss: str = ""  #: its default loss, where that is not the one of all solvers
     summary: str = ""  #: the documentation of the algorithm
@@ -175,14 +186,15 @@ def publish(declaration: Declaration, algorithm: Algorithm) -> Solver:
     return cast(Solver, published)
 
 
-def renamed(public: Solver, name: str, summary: str, notes: str, **defaults: Any) -> Solver:
-    """Return the same solver under another name, with other defaults."""
-    declaration = public.declaration
-    options = dict(declaration.options)
+def renamed(
+    public: Solver, name: str, summary: str, notes: str, defaults: Mapping[str, Any], **offers: Any
+) -> Solver:
+    """Return the same solver under another name, with other defaults and offers."""
+    options = dict(public.declaration.options)
     for key, value in defaults.items():
         options[key] = replace(options[key], default=value)
-    changed = replace(declaration, name=name, options=options, summary=summary, notes=notes)
-    return publish(changed, public.algorithm)
+    offers |= {"name": name, "options": options, "summary": summary, "notes": notes}
+    return publish(replace(public.declaration, **offers), public.algorithm)
 
 
 def _alternatives(name: str, values: Iterable[str]) -> str:
