@@ -8,7 +8,8 @@ that it does not share:
 Parameters
 ----------
 data : SiloData
-    N records in m silos, with d coordinates each, the intercept included.
+    N records in m silos, with d coordinates each, the intercept included; `Data` is what kernels
+    read of them.
 w : array_like, shape (d,) or (m, d)
     One model for all silos, or one model per silo.
 loss : str or Loss
@@ -44,6 +45,7 @@ RuntimeError
     When a stream was wiped or belongs to another process.
 """
 
+from dpkern.kernels._arguments import Data
 from dpkern.kernels._grids import finest_grid, hessian_row_grid, mlp_factor_grid, on_grid
 from dpkern.kernels._sweeps import PreparedSweep, ProxState
 from dpkern.kernels.admm import admm_rounds, loss_prox, prox_sweep
@@ -71,8 +73,8 @@ from dpkern.kernels.shuffle import coins_together, shuffle_parameters, shuffle_s
 
 # fmt: off
 __all__ = [
-    "PreparedSweep", "ProxState", "admm_rounds", "clip_and_sum", "coins_together", "finest_grid",
-    "flushes_denormals", "gaussian", "glm_descent", "glm_difference", "glm_gradient",
+    "Data", "PreparedSweep", "ProxState", "admm_rounds", "clip_and_sum", "coins_together",
+    "finest_grid", "flushes_denormals", "gaussian", "glm_descent", "glm_difference", "glm_gradient",
     "glm_gradients", "glm_hessian", "glm_hessians", "glm_local_descent", "glm_losses",
     "glm_margins", "glm_norms", "glm_person_gradient", "goe", "hessian_row_grid", "info",
     "line_search", "loss_derivatives", "loss_prox", "loss_values", "mlp_difference",
