@@ -14,7 +14,6 @@ from dpkern.solvers.base.shared import SHARED
 # progress itself.
 NOT_SETTABLE = ("data", "budget", "model", "accountant", "rng", "progress", "callback")
 AUTO = "auto"
-LOSS_OF_TASK = {"classification": "logistic", "regression": "squared"}
 
 # Runs per row of `compare` without DATA: 114 test records, of which a draw's score scatters by
 # 0.024 and the mean's by 0.005.

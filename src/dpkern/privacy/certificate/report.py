@@ -32,8 +32,6 @@ SELECTED = (
 )
 
 _TITLE = "Privacy certificate"
-# Laws that have neither mu nor rho, in words.
-_LAWS = {"selection": "selection", "objective_perturbation": "minimiser"}
 _SIX_DIGITS_UP = Context(prec=6, rounding=ROUND_CEILING)
 
 
@@ -75,7 +73,7 @@ def _entries(certificate: "Certificate") -> list[tuple[str, str]]:
     rows = [("guarantee", "none: epsilon is infinite at every delta")]
     if c.states_something:
         rows = [("epsilon", f"{most}{_epsilon(c, c.stated_delta or 1e-6)}")]
-    has_law = c.law.name in _LAWS
+    has_law = c.law.word != ""
     rows += [
         ("unit", c.unit),
         ("neighbours", c.neighbours),
@@ -126,7 +124,7 @@ def _epsilon(certificate: "Certificate", delta: float) -> str:
     epsilon = certificate.epsilon(delta)
     text = f"{_rounded_up(epsilon)} at delta {delta!r}"
     if epsilon == math.inf and certificate.states_something:
-        what = _LAWS.get(certificate.law.name, "rho")
+        what = certificate.law.word or "rho"
         text += f" (too small a delta for this {what} and 2^-100 of sampling error per draw)"
     return text
 

@@ -27,9 +27,7 @@ from typing import TYPE_CHECKING, Any
 from dpkern._files import refuse_unwritable, replacing
 from dpkern._serialize import decode, encode
 from dpkern.privacy.certificate.ledger import Release
-from dpkern.privacy.guarantees.base import ConcentratedDP, GaussianDP, Law
-from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
-from dpkern.privacy.guarantees.selection import Selection
+from dpkern.privacy.guarantees.base import LAWS
 
 if TYPE_CHECKING:
     from dpkern.privacy.certificate.certificate import Certificate
@@ -39,9 +37,6 @@ FORMAT, VERSION = "dpkern certificate", 1
 #: The deltas at which epsilon is stated beside that of the certificate.
 STANDARD_DELTAS = (1e-5, 1e-6, 1e-8)
 
-_LAWS: dict[str, type[Law]] = {
-    law.name: law for law in (GaussianDP, ConcentratedDP, Selection, ObjectivePerturbation)
-}
 _ENVELOPE = ("format", "version", "digest")
 _PLAIN = (
     *("unit", "group_size", "neighbours", "trust", "trust_of_runs", "adversary"),
@@ -154,9 +149,9 @@ def _decoded(kind: type["Certificate"], values: Mapping[str, Any]) -> "Certifica
     }
     guarantee = decode(values["guarantee"])
     law = dict(guarantee["law"])
-    if law.get("name") not in _LAWS:
-        raise ValueError(f"law must be {' or '.join(map(repr, _LAWS))}, got {law.get('name')!r}")
-    fields["law"] = _LAWS[law.pop("name")](**law)
+    if law.get("name") not in LAWS:
+        raise ValueError(f"law must be {' or '.join(map(repr, LAWS))}, got {law.get('name')!r}")
+    fields["law"] = LAWS[law.pop("name")](**law)
     fields |= {name: guarantee[name] for name in ("bound", "amplified", "at_delta")}
     if "parts" in values:
         fields["parts"] = tuple(_decoded(kind, part) for part in values["parts"])

@@ -59,6 +59,7 @@ class Selection(Law):
     """
 
     name = "selection"
+    word = "selection"
 
     mu: float
     eta: float
