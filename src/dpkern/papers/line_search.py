@@ -38,22 +38,10 @@ class PaperSearch:
     async def __call__(self, t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
         run, objective = self._run, self._run.objective
         sizes, penalty = objective.data.sizes[:, np.newaxis], objective.l2 * objective.penalized
-        losses = losses_along(run, w, p, np.append(0.0, self._steps)) / sizes
-        with run.clock("kernels"):
-            slopes = kernels.glm_gradient(
-                objective.data,
-                w,
-                loss=objective.phi,
-                clip=run.plan.clip,
-                n_threads=objective.n_threads,
-            )
-            H = kernels.glm_hessian(
-                objective.data,
-                w,
-                loss=objective.phi,
-                hess_clip=run.plan.arguments["hess_clip"],
-                n_threads=objective.n_threads,
-            )
+        losses = await losses_along(run, w, p, np.append(0.0, self._steps)) / sizes
+        how = {"loss": objective.phi}
+        slopes = await run.sums(kernels.glm_gradient, w, clip=run.plan.clip, **how)
+        H = await run.sums(kernels.glm_hessian, w, hess_clip=run.plan.arguments["hess_clip"], **how)
         self._run.ledger.append(self._release)
         slope = np.sum(p * (slopes / sizes + penalty * w), axis=1, keepdims=True)
         curved = np.einsum("ki,kij,kj->k", p, H, p)[:, np.newaxis] / sizes

@@ -22,7 +22,7 @@ from dpkern._threads import one_blas_thread
 from dpkern._typing import FloatArray
 from dpkern.privacy import split_budget
 from dpkern.solvers.base import AUTO, BOTH, Run, SolverResult, solver
-from dpkern.solvers.base.interrupts import interruptible
+from dpkern.solvers.base.backends import interruptible
 from dpkern.solvers.base.settings import moments
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.hessian import NoisyMeanHessian, with_hess_clip

@@ -3,7 +3,7 @@
 From the declaration follow the public signature, the documentation of arguments, the checks and
 their errors, what the certificate declares, the command line's options and the cases of the tests.
 A solver's file defines one coroutine function of a `Run` and of the solver's own options, which
-awaits every sum over the records (lockstep.py):
+awaits every sum over the records (backends.py):
 
     @solver(trusts=("central", "silo"), neighbours=BOTH)
     async def gradient_descent(run: Run, *, rounds: Count = 300) -> SolverResult:
@@ -26,7 +26,7 @@ import numpy as np
 from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
 from dpkern.party import Remote
-from dpkern.solvers.base.lockstep import Algorithm, finish
+from dpkern.solvers.base.backends import Algorithm, finish
 from dpkern.solvers.base.options import Option, check_choice, options_of, sections
 from dpkern.solvers.base.plan import Resolver, with_step_sizes
 from dpkern.solvers.base.result import SolverResult

@@ -19,9 +19,8 @@ from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.persons import unit_of
 from dpkern.privacy.certificate.report import release_lines
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
-from dpkern.solvers.base.interrupts import CALL_ENTRIES, interruptible
+from dpkern.solvers.base.backends import CALL_ENTRIES, Request
 from dpkern.solvers.base.learning import LearningWatch
-from dpkern.solvers.base.lockstep import Request
 from dpkern.solvers.base.objective import Objective, monitored
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain
 from dpkern.solvers.base.plan import RunPlan, resolve
@@ -162,22 +161,19 @@ class Run(AbstractContextManager["Run"]):
         self._begin = time.perf_counter()
 
     async def sums(
-        self, kernel: Callable[..., FloatArray], w: FloatArray, **how: Any
+        self, kernel: Callable[..., FloatArray], *models: FloatArray, **how: Any
     ) -> FloatArray:
-        """Return the sums of a kernel over the run's records at the models w.
-
-        In lock-step the run waits here for the others (`dpkern.solvers.base.lockstep`).
-        """
-        return await self.computed(kernel, self.objective.data, w, **how)
+        """Return the sums of a kernel over the run's records at these models."""
+        return await self.computed(kernel, self.objective.data, *models, **how)
 
     async def computed(
         self, kernel: Callable[..., FloatArray], *given: Any, **how: Any
     ) -> FloatArray:
-        """Return the result of a kernel, for which the run waits in lock-step."""
+        """Return the result of a kernel, for which the run waits (`dpkern.solvers.base.backends`).
+
+        What others take meanwhile, in lock-step, is no time of the run.
+        """
         how["n_threads"] = self.objective.n_threads
-        if not self.in_lockstep:
-            with self.clock("kernels"):
-                return interruptible(kernel, *given, **how)
         request, begin = Request(kernel, given, how), time.perf_counter()
         found = await request
         self._seconds["kernels"] += request.seconds

@@ -16,7 +16,7 @@ from dpkern.privacy.mechanisms.last_iterate import LastIterate
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.sampling.record_sampling import Cyclic
 from dpkern.privacy.sensitivity.local_runs import LocalRuns, norm_bound
-from dpkern.solvers.base.interrupts import CALL_ENTRIES, interruptible
+from dpkern.solvers.base.backends import CALL_ENTRIES, interruptible
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import NoisyMeanGradient

@@ -14,7 +14,6 @@ from dpkern.privacy import split_budget
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.sensitivity.grids import MAX_RECORDS, grid_records
-from dpkern.solvers.base.interrupts import interruptible
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan
 from dpkern.solvers.base.run import Run
@@ -107,18 +106,16 @@ class NoisyDirection:
     async def __call__(self, w: FloatArray, g: FloatArray) -> FloatArray:
         run, objective = self._run, self._run.objective
         om = objective.record_weight()
-        with run.clock("kernels"):
-            H = interruptible(
-                kernels.glm_hessian,
-                objective.data,
-                w,
-                loss=objective.phi,
-                hess_clip=self._hess_clip,
-                curvature=self._curvature,
-                silo_weight=objective.silo_weight(),
-                records=self._records,
-                n_threads=objective.n_threads,
-            ).sum(axis=0)
+        sums = await run.sums(
+            kernels.glm_hessian,
+            w,
+            loss=objective.phi,
+            hess_clip=self._hess_clip,
+            curvature=self._curvature,
+            silo_weight=objective.silo_weight(),
+            records=self._records,
+        )
+        H = sums.sum(axis=0)
         with run.clock("noise"):
             trace = om * self._released_trace(np.trace(H))
         l0 = self._regularisation(trace, _norm(g)) if self._mu else self._without_noise(trace)
@@ -126,14 +123,7 @@ class NoisyDirection:
         if self._add:
             # All eigenvalues exceed the floor l0 / 2, which selects the kernel's Cholesky solve.
             A, floor = A + l0 * np.eye(g.size), 0.5 * l0
-        with run.clock("kernels"):
-            p = interruptible(
-                kernels.newton_direction,
-                A[np.newaxis],
-                g[np.newaxis],
-                floor=floor,
-                n_threads=objective.n_threads,
-            )
+        p = await run.computed(kernels.newton_direction, A[np.newaxis], g[np.newaxis], floor=floor)
         with run.clock("noise"):
             return self._released_direction(p, g, l0, trace)
 

@@ -156,50 +156,39 @@ class PrivateSearch:
             # frexp: C |p| < 2^e; clipped, so that the kernel raises the error of an overflow.
             exponent = np.frexp(self._run.plan.clip * np.linalg.norm(p, axis=1))[1]
             unit = np.ldexp(unit, np.clip(exponent, -300, 300))
-        decreases = self._decreases(w, p, unit)
+        decreases = await self._decreases(w, p, unit)
         with self._run.clock("noise"):
             released = self._mechanism.release(decreases / unit[:, np.newaxis])
         mean = released * (unit * self._scale)[:, np.newaxis]
         return self._steps[np.argmax(mean + penalty_decrease(self._run, w, p, self._steps), axis=1)]
 
-    def _decreases(self, w: FloatArray, p: FloatArray, unit: FloatArray) -> FloatArray:
+    async def _decreases(self, w: FloatArray, p: FloatArray, unit: FloatArray) -> FloatArray:
         run, objective, grid = self._run, self._run.objective, self._mechanism.grid
         if grid is None:
-            losses = losses_along(run, w, p, np.append(0.0, self._steps))
+            losses = await losses_along(run, w, p, np.append(0.0, self._steps))
             sums = losses[:, :1] - losses[:, 1:]
         else:
             grid = unit * grid[: len(p)]  # shares of one sum have a common one
             bound = unit[:, np.newaxis] * self._steps
             steps_of_grid = np.broadcast_to(grid[:, np.newaxis], bound.shape)
             shaped = (lambda a: a) if self._per_silo else (lambda a: a[0])
-            with run.clock("kernels"):
-                sums = kernels.line_search(
-                    objective.data,
-                    shaped(w),
-                    shaped(p),
-                    loss=objective.phi,
-                    steps=self._steps,
-                    bound=shaped(bound),
-                    grid=shaped(steps_of_grid),
-                    saturate=run.plan.sizes_are_hidden,
-                    n_threads=objective.n_threads,
-                )
+            sums = await run.sums(
+                kernels.line_search,
+                shaped(w),
+                shaped(p),
+                loss=objective.phi,
+                steps=self._steps,
+                bound=shaped(bound),
+                grid=shaped(steps_of_grid),
+                saturate=run.plan.sizes_are_hidden,
+            )
         return sums if self._per_silo else over_silos(run, sums, grid, keepdims=True)
 
 
-def losses_along(run: Run, w: FloatArray, p: FloatArray, steps: FloatArray) -> FloatArray:
+async def losses_along(run: Run, w: FloatArray, p: FloatArray, steps: FloatArray) -> FloatArray:
     """Return the sums of losses along w - a p without noise, shape (m, len(steps)); not private."""
-    objective = run.objective
-    per_silo = len(w) == objective.data.m
-    with run.clock("kernels"):
-        return kernels.line_search(
-            objective.data,
-            w if per_silo else w[0],
-            p if per_silo else p[0],
-            loss=objective.phi,
-            steps=steps,
-            n_threads=objective.n_threads,
-        )
+    models = (w, p) if len(w) == run.objective.data.m else (w[0], p[0])
+    return await run.sums(kernels.line_search, *models, loss=run.objective.phi, steps=steps)
 
 
 def penalty_decrease(run: Run, w: FloatArray, p: FloatArray, steps: FloatArray) -> FloatArray:
