@@ -16,9 +16,8 @@ from dpkern.auditing.pairs import worst_pair
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.declaration import renamed
 from dpkern.solvers.base.declaration import solver as declare
-from dpkern.solvers.base.options import UNDECLARED, Option, options_of
+from dpkern.solvers.base.options import COMMON, SHARED, UNDECLARED, Option, options_of
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.shared import COMMON, SHARED
 
 DECLARED = {name: solver.declaration for name, solver in SOLVERS.items()}
 OFFERED = [(name, trust) for name, declared in DECLARED.items() for trust in declared.trusts]

@@ -20,10 +20,9 @@ from dpkern.models.scale import margin_scale, softmax_scale
 from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget, BudgetWarning
 from dpkern.solvers import SOLVERS, chosen
-from dpkern.solvers.base.options import check_choice
+from dpkern.solvers.base.options import SHARED, check_choice
 from dpkern.solvers.base.public_numbers import PublicNumbers
 from dpkern.solvers.base.settings import is_auto, moments_suffice
-from dpkern.solvers.base.shared import SHARED
 
 # Excess risk, test error above that without privacy: least + A (d^q / x)^p, where x = 2 mu / u is
 # n mu under central trust and replacement. q and least of all solvers are here, A and p of every

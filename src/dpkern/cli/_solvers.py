@@ -7,8 +7,7 @@ from dpkern.models.penalties import PENALTIES, SMOOTH, Constraint, GroupLasso, m
 from dpkern.models.terms import Penalty, PenaltySum
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.automatic import CHOSEN
-from dpkern.solvers.base.options import Option, kind_of
-from dpkern.solvers.base.shared import SHARED
+from dpkern.solvers.base.options import SHARED, Option, kind_of
 
 # The command line gives the records, the budget and the noise in options of its own, and shows
 # progress itself.

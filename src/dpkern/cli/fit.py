@@ -22,7 +22,7 @@ from dpkern.models.terms import Penalty
 from dpkern.privacy import Budget, compose_sequential
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SOLVERS, SolverResult, chosen, solve
-from dpkern.solvers.base.shared import SHARED
+from dpkern.solvers.base.options import SHARED
 
 HELP = "fit a model with one solver and print its certificate"
 _TEST_LABELS = "the score reads the test records without noise: it is not private about them"

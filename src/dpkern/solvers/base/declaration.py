@@ -14,25 +14,29 @@ released, to whom, its sensitivity and why. `solver` turns it into the public fu
 ``gradient_descent(data, *, budget, clip, rounds, **shared)``.
 """
 
-import copy
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, cast
 
-import numpy as np
-
 from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
 from dpkern.party import Remote
 from dpkern.solvers.base.backends import Algorithm, finish
-from dpkern.solvers.base.options import Option, check_choice, options_of, sections
+from dpkern.solvers.base.options import (
+    COMMON,
+    SHARED,
+    Option,
+    batch_options,
+    checked_values,
+    options_of,
+    sections,
+)
 from dpkern.solvers.base.plan import Resolver, with_step_sizes
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import begin
 from dpkern.solvers.base.settings import Rule, descent
-from dpkern.solvers.base.shared import COMMON, SHARED, batch_options
 
 _BUDGET = "budget=dpkern.Budget(epsilon=..., delta=...)"
 
@@ -106,18 +110,8 @@ class Declaration:
                 if name in ("epsilon", "delta", "mu", "rho"):
                     hint = f"; give {_BUDGET}"
                 raise TypeError(f"{self.name} has no argument {name!r}{hint}")
-        offered = self.offers
-        values = {}
-        for name, option in known.items():
-            default = self.loss if self.loss and name == "loss" else option.default
-            value = arguments.get(name, default)
-            if isinstance(value, np.ndarray | list):
-                value = copy.copy(value)  # callbacks may change the caller's
-            if name in offered:
-                check_choice(name, value, offered[name], self.name)
-            elif option.check is not None:
-                value = option.check(name, value)
-            values[name] = value
+        given = {"loss": self.loss, **arguments} if self.loss else arguments
+        values = checked_values(known, given, self.offers, self.name)
         if len(self.samplers) == 1:
             values["sampling"] = self.samplers[0]
         if values["calibration"] == "paper" and values["trust"] not in self.paper:

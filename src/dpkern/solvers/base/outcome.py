@@ -15,8 +15,8 @@ from dpkern.privacy.certificate.report import release_lines
 from dpkern.privacy.guarantees.budget import LARGEST_USUAL_EPSILON
 from dpkern.privacy.sampling.amplification import WITHOUT_REPLACEMENT
 from dpkern.solvers.base.learning import NothingLearntWarning
+from dpkern.solvers.base.options import SHARED
 from dpkern.solvers.base.settings import UNBOUNDED_TARGETS
-from dpkern.solvers.base.shared import SHARED
 
 if TYPE_CHECKING:  # run imports this module
     from dpkern.solvers.base.run import Run

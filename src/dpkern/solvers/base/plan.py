@@ -70,6 +70,12 @@ class RunPlan:
         Number of public models that follow from one another: rounds, unless the solver differs.
     step_sizes : ndarray of shape (updates, local_steps)
         Public step sizes; empty for a solver that has none.
+    solver, trust, neighbours, rounds, local_steps
+        Name of the solver, and these arguments; 1 where the solver does not have the last two.
+    sizes_are_hidden : bool
+        Whether numbers of records are private, so that only exact sums may depend on them.
+    paper : bool
+        Whether the noise is calibrated by the paper's formula.
     """
 
     declaration: "Declaration"
@@ -80,9 +86,27 @@ class RunPlan:
     charge: Bound | None
     updates: int
     step_sizes: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+    solver: str = field(init=False)
+    trust: str = field(init=False)
+    neighbours: str = field(init=False)
+    sizes_are_hidden: bool = field(init=False)
+    paper: bool = field(init=False)
+    rounds: int = field(init=False)
+    local_steps: int = field(init=False)
 
     def __post_init__(self) -> None:
+        given = self.arguments
         self.step_sizes.setflags(write=False)
+        for name, value in {
+            "solver": self.declaration.name,
+            "trust": given["trust"],
+            "neighbours": given["neighbours"],
+            "sizes_are_hidden": given["neighbours"] == "add_remove",
+            "paper": given["calibration"] == "paper",
+            "rounds": given.get("rounds", 1),
+            "local_steps": given.get("local_steps", 1),
+        }.items():
+            object.__setattr__(self, name, value)
 
     def with_arguments(self, **values: Any) -> Self:
         """Return the plan with other values of arguments; an array of equal numbers becomes one."""
@@ -92,44 +116,9 @@ class RunPlan:
         return replace(self, arguments=MappingProxyType({**self.arguments, **values}))
 
     @property
-    def solver(self) -> str:
-        """Name of the solver."""
-        return self.declaration.name
-
-    @property
     def options(self) -> dict[str, Any]:
         """The solver's own arguments."""
         return {name: self.arguments[name] for name in self.declaration.options}
-
-    @property
-    def trust(self) -> str:
-        """The trust model."""
-        return str(self.arguments["trust"])
-
-    @property
-    def neighbours(self) -> str:
-        """The neighbour relation."""
-        return str(self.arguments["neighbours"])
-
-    @property
-    def sizes_are_hidden(self) -> bool:
-        """Whether numbers of records are private, so that only exact sums may depend on them."""
-        return self.neighbours == "add_remove"
-
-    @property
-    def paper(self) -> bool:
-        """Whether the noise is calibrated by the paper's formula."""
-        return bool(self.arguments["calibration"] == "paper")
-
-    @property
-    def rounds(self) -> int:
-        """Number of aggregations."""
-        return int(self.arguments.get("rounds", 1))
-
-    @property
-    def local_steps(self) -> int:
-        """Number of local steps between two aggregations."""
-        return int(self.arguments.get("local_steps", 1))
 
     @cached_property
     def clip(self) -> float:
