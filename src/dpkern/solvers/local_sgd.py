@@ -22,7 +22,7 @@ import numpy as np
 
 from dpkern.papers import noise as printed
 from dpkern.privacy.sampling.record_sampling import SAMPLERS
-from dpkern.solvers.base import AUTO, BOTH, SHORT, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan, with_step_sizes
 from dpkern.solvers.base.settings import local_descent
@@ -39,7 +39,8 @@ def _with_noise(plan: RunPlan, objective: Objective) -> RunPlan:
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), samplers=SAMPLERS,
     models="any", settings=local_descent, resolve=_with_noise, error=(0.16, 0.81),
-    seconds=(0.91, 0.0), hidden=("central",), audit={**SHORT, "local_steps": 1},
+    seconds=(0.91, 0.0), hidden=("central",),
+    audit={"rounds": 4, "local_steps": 1, "step_size": 1e-5},
 )  # fmt: skip
 async def local_sgd(
     run: Run,

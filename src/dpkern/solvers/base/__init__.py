@@ -1,6 +1,6 @@
 """What every solver rests on; the pages of the algorithms import these names."""
 
-from dpkern.solvers.base.declaration import BOTH, SHORT, solver
+from dpkern.solvers.base.declaration import BOTH, solver
 from dpkern.solvers.base.options import (
     AUTO,
     Count,
@@ -17,7 +17,6 @@ from dpkern.solvers.base.run import Run
 __all__ = [
     "AUTO",
     "BOTH",
-    "SHORT",
     "Count",
     "Momentum",
     "NotNegative",

@@ -42,8 +42,6 @@ _BUDGET = "budget=dpkern.Budget(epsilon=..., delta=...)"
 
 REPLACE_ONE = ("replace_one",)
 BOTH = ("replace_one", "add_remove")
-#: Few rounds, and models that hardly move.
-SHORT = {"rounds": 4, "step_size": 1e-5}
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Declaration:
     sends_models: bool = False  #: whether silos send a message after their local steps
     #: Arguments with which silos send messages, and those for which certificates are nearly tight.
     of_silos: Mapping[str, Any] = field(default_factory=dict)
-    audit: Mapping[str, Any] = field(default_factory=SHORT.copy)
+    audit: Mapping[str, Any] = field(default_factory=lambda: {"rounds": 4, "step_size": 1e-5})
     hidden: tuple[str, ...] = ()  #: trust models under which its local steps are hidden
     differences: bool = False  #: whether differences of gradients are released
     hessians: bool = False  #: whether Hessians of records are summed

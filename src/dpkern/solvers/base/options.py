@@ -10,6 +10,7 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -222,17 +223,10 @@ UpToOne = Annotated[float, Option(up_to_one)]
 Returns = Annotated[str | int | float, Option(check=iterates("auto", "last", "average", "tail"))]
 StepSize = float | str | Sequence[float] | NDArray[np.float64]
 
+_from_0 = partial(count, least=0)
 Callback = Callable[[int, Release], object]
 Monitor = SiloData | Literal["train"] | None
 PublicSize = int | Sequence[int] | NDArray[np.integer] | None
-
-
-def _clip(name: str, value: object) -> float | None:
-    return None if value is None else positive(name, value, or_infinite=True)
-
-
-def _person_clip(name: str, value: object) -> float | None:
-    return None if value is None else positive(name, value)
 
 
 def _loss(name: str, value: Any) -> Loss:
@@ -266,10 +260,6 @@ def _accountant(name: str, value: object) -> Accountant | None:
     return value
 
 
-def _colluding(name: str, value: object) -> int | None:
-    return None if value is None else count(name, value, least=0)
-
-
 def _callback(name: str, value: object) -> object:
     if value is not None and not callable(value):
         raise TypeError(f"{name} must be None or callable, got {type(value).__name__}")
@@ -278,7 +268,7 @@ def _callback(name: str, value: object) -> object:
 
 def _shared(
     *,
-    clip: Annotated[float | None, Option(check=_clip)] = AUTO,
+    clip: Annotated[float | None, Option(or_none(partial(positive, or_infinite=True)))] = AUTO,
     loss: Annotated[str | Loss, Option(check=_loss)] = "logistic",
     model: Annotated[Oracle | None, Option(check=_model)] = None,
     penalty: Annotated[Penalty | None, Option(check=_penalty)] = None,
@@ -287,10 +277,10 @@ def _shared(
     trust: Annotated[str, UNDECLARED] = "central",
     neighbours: Annotated[str, UNDECLARED] = "replace_one",
     public_size: Annotated[PublicSize, UNDECLARED] = None,
-    person_clip: Annotated[float | None, Option(check=_person_clip, declared=False)] = AUTO,
+    person_clip: Annotated[float | None, Option(or_none(positive), declared=False)] = AUTO,
     weights: Literal["size", "uniform"] = "size",
     calibration: str = "sound",
-    colluding: Annotated[int | None, Option(check=_colluding, declared=False)] = None,
+    colluding: Annotated[int | None, Option(or_none(_from_0), declared=False)] = None,
     penalize_intercept: Annotated[bool, Option(check=_flag)] = True,
     accountant: Annotated[Accountant | None, Option(check=_accountant, declared=False)] = None,
     rng: Annotated[int | NoiseStream | None, UNDECLARED] = None,

@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -34,22 +34,6 @@ if TYPE_CHECKING:  # declaration imports this module
 # Compiled rounds between two looks at signals: numbers in the models, beside the entries of the
 # records that they read; and a few where others are waited for.
 _CHUNK_NUMBERS, _ROUNDS_IN_LOCKSTEP = 1 << 19, 32
-
-
-class Clock:
-    """Adds the duration of a `with` block to seconds[part], unless the block fails."""
-
-    __slots__ = ("_begin", "_part", "_seconds")
-
-    def __init__(self, seconds: dict[str, float], part: str) -> None:
-        self._seconds, self._part = seconds, part
-
-    def __enter__(self) -> None:
-        self._begin = time.perf_counter()
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._seconds[self._part] += time.perf_counter() - self._begin
 
 
 class Run(AbstractContextManager["Run"]):
@@ -180,9 +164,12 @@ class Run(AbstractContextManager["Run"]):
         self._begin += time.perf_counter() - begin - request.seconds
         return found
 
-    def clock(self, part: str) -> Clock:
-        """Return a context manager that adds its duration to "kernels" or "noise"."""
-        return Clock(self._seconds, part)
+    @contextmanager
+    def clock(self, part: str) -> Iterator[None]:
+        """Add the duration of a `with` block to "kernels" or "noise", unless the block fails."""
+        begin = time.perf_counter()
+        yield
+        self._seconds[part] += time.perf_counter() - begin
 
     def numbered_rounds(self, done: int = 0) -> Iterator[int]:
         """Iterate over the updates done, ..., updates - 1, with a progress bar if requested."""
