@@ -91,7 +91,8 @@ async def fixed_point(
 
     History and callbacks have one entry for every round with an active block.
     """
-    lam, sizes = np.broadcast_to(run.plan.arguments["relaxation"], rounds), block_sizes(run)
+    lam = np.broadcast_to(run.plan.arguments["relaxation"], rounds)
+    sizes = block_sizes(run.plan, run.objective.data.d)
     active = activate_blocks(run.public, blocks=len(sizes), rounds=rounds, probability=activation)
     releases = int(np.count_nonzero(active.any(axis=1)))
     R = choose_operator(run, run.plan.mu_of_one(max(releases, 1)))

@@ -90,7 +90,7 @@ class Run(AbstractContextManager["Run"]):
         self.claim: dict[str, float] | None = None
         self.kept: tuple[int, FloatArray] | None = None
         self._in_callback, self.ended = False, cast(Exception | None, None)
-        self._learning = LearningWatch(plan.rounds, independent="refresh_every" not in given)
+        self._learning = LearningWatch(plan.rounds, independent=not plan.declaration.differences)
         self._seconds = {"kernels": 0.0, "noise": 0.0}
         self.start_clock()
 

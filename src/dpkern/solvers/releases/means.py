@@ -260,15 +260,14 @@ class NoisyMeans:
         # The number of releases that `allocate` charged.
         capped = family.sampler.per_record is not None
         self._per_record = int(_times(family, silos, self._trust).max()) if capped else None
-        self._mechanisms: dict[tuple[object, ...], GaussianSum | BinomialSum] = {}
+        self._mechanisms: dict[tuple[object, ...], GaussianSum] = {}
+        self._shuffled_sums: dict[int, BinomialSum] = {}
         self._everybody = bool(silos.active.all())
         self._all_records = self._everybody and isinstance(family.sampler, FullBatch)
 
     async def gradient(self, r: int, w: FloatArray) -> FloatArray:
         """Release round r's mean gradient at the public model w; shape (P,)."""
-        total, each = partial(self._sums.gradient, w), partial(self._sums.vectors, w)
-        released = await self._release(r, self._run.plan.clip, self._family.sigma, total, each)
-        return self._mean(released)
+        return self._mean(await self._gradients(r, w))
 
     async def compiled_rounds(
         self, w: FloatArray, eta: FloatArray, add: AddModels, momentum: float = 0.0
@@ -324,9 +323,11 @@ class NoisyMeans:
 
     async def of_silos(self, r: int, w: FloatArray) -> FloatArray:
         """Release every silo's mean gradient at its own model, (m, P), 0 if silent (silo trust)."""
+        return await self._gradients(r, w) / self._sizes[:, np.newaxis]
+
+    async def _gradients(self, r: int, w: FloatArray) -> FloatArray:
         total, each = partial(self._sums.gradient, w), partial(self._sums.vectors, w)
-        released = await self._release(r, self._run.plan.clip, self._family.sigma, total, each)
-        return released / self._sizes[:, np.newaxis]
+        return await self._release(r, self._run.plan.clip, self._family.sigma, total, each)
 
     def _mean(self, released: FloatArray) -> FloatArray:
         return self._weights @ released if self._trust == "silo" else self._scale * released
@@ -417,15 +418,12 @@ class NoisyMeans:
                 replaced=None if ball is None else ball.sensitivity,
                 between=between,
             )
-        found = self._mechanisms[key]
-        assert isinstance(found, GaussianSum)
-        return found
+        return self._mechanisms[key]
 
     def _binomial(self, n: int) -> BinomialSum:
-        key = (n,)
-        if key not in self._mechanisms:
+        if n not in self._shuffled_sums:
             run, sampler = self._run, self._family.sampler
-            self._mechanisms[key] = BinomialSum(
+            self._shuffled_sums[n] = BinomialSum(
                 run.channel("shuffle"),
                 what=self._family.what,
                 dim=run.objective.dim,
@@ -434,6 +432,4 @@ class NoisyMeans:
                 sampling=sampler.sampling,
                 per_record=self._per_record,
             )
-        found = self._mechanisms[key]
-        assert isinstance(found, BinomialSum)
-        return found
+        return self._shuffled_sums[n]

@@ -5,7 +5,7 @@ iteration is the noise on the release, propagated through R.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -168,8 +168,9 @@ def with_operator(plan: RunPlan, objective: Objective) -> RunPlan:
         plan = with_number(plan, objective, "step_size")
         eta = np.full((plan.rounds, 1), plan.arguments["step_size"])
         within_doubles(eta, objective, plan.arguments)
-    lam, blocks = _relaxations(plan), _blocks(plan, objective.data.d)
-    return plan.with_arguments(relaxation=lam, blocks=blocks)
+    sizes = block_sizes(plan, objective.data.d)
+    blocks = sizes.tolist() if np.ndim(plan.arguments["blocks"]) else len(sizes)
+    return plan.with_arguments(relaxation=_relaxations(plan), blocks=blocks)
 
 
 def choose_operator(run: Run, mu: float | None) -> Operator:
@@ -201,8 +202,8 @@ def _relaxations(plan: RunPlan) -> FloatArray:
     return lam.astype(np.float64)
 
 
-def _blocks(plan: RunPlan, d: int) -> int | Sequence[int]:
-    """Return the number of consecutive blocks of u, or their sizes."""
+def block_sizes(plan: RunPlan, d: int) -> NDArray[np.int64]:
+    """Return the sizes of the consecutive blocks of u."""
     operator, blocks = plan.arguments["operator"], plan.arguments["blocks"]
     if operator == "admm":
         if blocks not in (None, 1) or plan.arguments["activation"] != 1.0:
@@ -217,16 +218,8 @@ def _blocks(plan: RunPlan, d: int) -> int | Sequence[int]:
         sizes = np.array([count("a block's size", size) for size in blocks], dtype=np.int64)
         if sizes.sum() != d:
             raise ValueError(f"blocks must add up to d = {d}, got {sizes.sum()}")
-        return sizes.tolist()
+        return sizes
     number = count("blocks", blocks)
     if number > d:
         raise ValueError(f"blocks must be at most d = {d}, got {number}")
-    return number
-
-
-def block_sizes(run: Run) -> NDArray[np.int64]:
-    """Return the sizes of the consecutive blocks of u."""
-    blocks, d = run.plan.arguments["blocks"], run.objective.data.d
-    if isinstance(blocks, int):
-        return np.diff(np.arange(blocks + 1) * d // blocks)
-    return np.array(blocks, dtype=np.int64)
+    return np.diff(np.arange(number + 1) * d // number)
