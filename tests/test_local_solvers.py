@@ -590,7 +590,9 @@ def test_divided_and_awaited_calls_have_the_bits_of_one(monkeypatch, name, optio
 def ctrl_c():
     """A function that sends SIGINT in a moment; workers of pytest-xdist ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    yield timer.start
+    timer.cancel()  # of a test that failed before
     signal.signal(signal.SIGINT, before)
 
 

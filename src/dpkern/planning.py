@@ -265,11 +265,11 @@ def plan(
         pull=l2,
     )
     pace = seconds_of_an_entry(n, d)
-    stated = {"trust": trust, "neighbours": neighbours, "budget": budget}
+    stated = {"trust": trust, "neighbours": neighbours, "budget": budget, "calibration": "sound"}
     # Hidden local steps have no bound for added records, nor for other than linear models.
     hidden_sizes = neighbours == "add_remove"
     rows = [
-        _planned(name, numbers, stated, n, K, pace, (m, transport))
+        _planned(name, numbers, stated, n, K, pace, m, transport)
         for name, solver in SOLVERS.items()
         if trust in solver.declaration.trusts
         and (K == 2 or solver.declaration.models == "any")
@@ -300,20 +300,18 @@ def plan(
 def _planned(
     name: str,
     numbers: PublicNumbers,
-    stated: Mapping[str, Any],
+    stated: dict[str, Any],
     n: int,
     K: int,
     pace: float,
-    silos: tuple[int, str | None],
+    m: int,
+    transport: str | None,
 ) -> Planned:
     declaration, d = SOLVERS[name].declaration, numbers.dim
     assert declaration.error
     assert declaration.seconds
-    given = {k: o.default for k, o in (SHARED | declaration.own).items()} | {
-        "calibration": "sound",
-        **stated,
-    }
-    if numbers.trust == "silo" or silos[1] is not None:
+    given = {k: o.default for k, o in (SHARED | declaration.own).items()} | stated
+    if numbers.trust == "silo" or transport is not None:
         given |= declaration.of_silos
     found = declaration.settings(numbers, given)
     # Rounds that are fixed by default take their time and their noise too.
@@ -329,8 +327,12 @@ def _planned(
     noise = numbers.noise * clip * math.sqrt(releases) / numbers.mu
     if not declaration.gaussian:
         noise /= _PERTURBED_SHARE
-    outputs = K if K > 2 else 1
-    exchanges = rounds if declaration.sends_models else releases
+    outputs, messages = K if K > 2 else 1, 0.0
+    if transport is not None:  # of gradients, and of Hessians beside them
+        exchanges = rounds if declaration.sends_models else releases
+        of_silo, of_number = _TRANSPORTS[transport]
+        sizes = [outputs * d, outputs * d * (outputs * d + 1) // 2][: 1 + declaration.hessians]
+        messages = exchanges * m * sum(of_silo + of_number * size for size in sizes)
     steps = found.get("passes", rounds * steps)
     x = 2.0 * numbers.mu / numbers.noise
     return Planned(
@@ -339,20 +341,8 @@ def _planned(
         noise=noise,
         signal=clip / math.sqrt(d * outputs),
         error=excess_risk(d, x, declaration.error, n_classes=K),
-        seconds=outputs * expected_seconds(name, n, d, steps, pace, declaration.seconds)
-        + seconds_of_messages(name, outputs * d, exchanges, *silos),
+        seconds=outputs * expected_seconds(name, n, d, steps, pace, declaration.seconds) + messages,
     )
-
-
-def seconds_of_messages(
-    solver: str, d: int, exchanges: int, silos: int, transport: str | None
-) -> float:
-    """Return what is predicted for so many exchanges of gradients, and of Hessians beside them."""
-    if transport is None:
-        return 0.0
-    of_silo, of_number = _TRANSPORTS[transport]
-    sizes = [d, d * (d + 1) // 2] if SOLVERS[solver].declaration.hessians else [d]
-    return exchanges * silos * sum(of_silo + of_number * size for size in sizes)
 
 
 def excess_risk(

@@ -67,10 +67,6 @@ async def federated_gd(
     local_steps : int
         Steps K of every silo between two aggregations; T = rounds K. "auto" is 1, which has the
         least noise for its horizon; more of them save communication.
-    returns : {"auto", "last", "average", "tail"}, int or float
-        Which iterate is returned. A whole number is the average of so many last ones, of all where
-        there are fewer; one below 1 the average of this share of them, and "tail" of a third.
-        "auto" is "tail" with a budget and step_size "auto", else "last".
 
     Notes
     -----

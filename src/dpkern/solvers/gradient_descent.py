@@ -46,13 +46,6 @@ async def gradient_descent(
 ) -> SolverResult:
     """Noisy gradient descent on the clipped objective.
 
-    Parameters
-    ----------
-    returns : {"auto", "last", "average", "tail"}, int or float
-        Which iterate is returned. A whole number is the average of so many last ones, of all where
-        there are fewer; one below 1 the average of this share of them, and "tail" of a third.
-        "auto" is "tail" with a budget and step_size "auto", else "last".
-
     Notes
     -----
     Every round releases, under central trust, V = sum_j om_j S_j + Z to whoever sees the aggregate;

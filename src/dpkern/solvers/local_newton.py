@@ -26,7 +26,8 @@ import numpy as np
 from dpkern.papers.line_search import PaperSearch
 from dpkern.solvers.base import AUTO, BOTH, Count, Positive, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.settings import newton
-from dpkern.solvers.releases.newton_steps import Steps, newton_system, step_rule, with_floor
+from dpkern.solvers.releases.hessian import NewtonSystem
+from dpkern.solvers.releases.newton_steps import step_rule, with_floor
 
 NOT_SEEN = (
     "upper bound: every noisy sum of a silo is charged as if it had been released; that only the "
@@ -93,11 +94,9 @@ async def local_newton(
         run.bound, run.notes = "upper", (NOT_SEEN,)
     if run.plan.budget is not None and run.plan.paper:
         run.claim = {"mu": run.plan.budget.mu}
-    system, mu_v = newton_system(run)
-    if isinstance(step_size, str) and step_size == "paper_search":
-        steps: Steps = PaperSearch(run, max_step=max_step)
-    else:
-        steps = step_rule(run, step_size, mu=mu_v, max_step=max_step)
+    system = NewtonSystem(run)
+    searched = isinstance(step_size, str) and step_size == "paper_search"
+    steps = PaperSearch(run, max_step=max_step) if searched else step_rule(run, system.search_mu)
 
     weight, w = run.objective.shares() if silo else np.ones(1), run.objective.start()
     for r in run.numbered_rounds():

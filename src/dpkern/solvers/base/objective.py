@@ -355,14 +355,6 @@ class Objective:
         return found.x[:d] - found.x[d:], float(found.fun)
 
 
-def _values(data: SiloData) -> Any:
-    return data.X.data if is_sparse(data.X) else data.X
-
-
-def _labels(data: SiloData) -> Any:
-    return None if data.classes is None else data.classes.tolist()
-
-
 def monitored(monitor: Any, objective: Objective) -> Objective | None:
     """Return the objective on the monitor's records, which is the run's own for "train"."""
     data = objective.data
@@ -382,12 +374,14 @@ def monitored(monitor: Any, objective: Objective) -> Objective | None:
             f"row_bound, got {monitor.transform} for {data.transform}"
         )
     # Empty arrays, of sparse rows without entries, share no memory.
-    if monitor is data or np.may_share_memory(_values(monitor), _values(data)):
+    values: list[Any] = [X.data if is_sparse(X) else X for X in (monitor.X, data.X)]
+    if monitor is data or np.may_share_memory(values[0], values[1]):
         raise ValueError(
             "monitor must hold public records, or be 'train', which the certificate names, got "
             "records in the memory of the training data"
         )
-    if _labels(monitor) != _labels(data):
+    labels: list[Any] = [monitor.classes, data.classes]
+    if not np.array_equal(labels[0], labels[1]):
         raise ValueError(f"monitor must have the classes {data.classes}, got {monitor.classes}")
     return replace(objective, data=monitor, public_size=None)
 

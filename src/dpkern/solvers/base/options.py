@@ -45,7 +45,7 @@ class Option:
     default : object
         Default, from the signature.
     kind, doc : str
-        Type and description, from the docstring's section Parameters.
+        Type and description, from the docstring's section Parameters; a type that is given wins.
     """
 
     check: Check | None = None
@@ -84,6 +84,7 @@ def options_of(
         check = one_of(*choices) if choices else option.check
         if isinstance(parameter.default, str) and parameter.default == AUTO and check:
             check = or_auto(check)
+        kind = option.kind or kind
         found[name] = replace(option, default=parameter.default, check=check, kind=kind, doc=doc)
     if described:
         raise TypeError(f"{function.__name__} has no argument {', '.join(described)}")
@@ -220,7 +221,13 @@ CountOrNone = Annotated[int | None, Option(or_none(count))]
 Momentum = Annotated[float, Option(below_one)]
 Share = Annotated[float, Option(probability)]
 UpToOne = Annotated[float, Option(up_to_one)]
-Returns = Annotated[str | int | float, Option(check=iterates("auto", "last", "average", "tail"))]
+Returns = Annotated[
+    str | int | float,
+    Option(
+        iterates("auto", "last", "average", "tail"),
+        kind='{"auto", "last", "average", "tail"}, int or float',
+    ),
+]
 StepSize = float | str | Sequence[float] | NDArray[np.float64]
 
 _from_0 = partial(count, least=0)

@@ -50,10 +50,6 @@ class RecordUsers(ABC):
         self._state, self._mechanism, self._schedule = state, mechanism, schedule
 
     @abstractmethod
-    async def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
-        """Update the users of round t, make the release, and return the next zhat."""
-
-    @abstractmethod
     def _points(
         self, zhat: FloatArray, *, sigma: FloatArray | None, grid: FloatArray | None, **how: Any
     ) -> FloatArray:

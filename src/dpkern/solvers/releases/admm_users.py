@@ -62,10 +62,7 @@ class Consensus:
         given = run.plan.arguments
         self._run, self.prox_step = run, float(given["prox_step"])
         self.relaxation: float = given["relaxation"]
-        if run.plan.trust == "central" and run.plan.claimed is None:
-            at_most_half(run.plan, self.relaxation)
         objective, claim = run.objective, run.plan.claimed
-        objective.full_prox(objective.start(), self.prox_step)  # raises where there is none
         self._n = objective.data.m if given["users"] == "silos" else objective.data.n
         self._schedule = schedule = self._choose_schedule()
         self._participants = self._n if schedule is None else schedule.users.shape[1]
@@ -192,4 +189,8 @@ def with_consensus(plan: RunPlan, objective: Objective) -> RunPlan:
     if mode == "token":
         n = objective.data.m if silos else objective.data.n
         plan = plan.with_arguments(graph=Graph.of(given["graph"], n))
-    return with_number(plan, objective, "prox_step")
+    if trust == "central" and plan.claimed is None:
+        at_most_half(plan, given["relaxation"])
+    plan = with_number(plan, objective, "prox_step")
+    objective.full_prox(objective.start(), plan.arguments["prox_step"])  # raises without a prox
+    return plan

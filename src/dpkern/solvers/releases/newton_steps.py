@@ -1,6 +1,5 @@
 """Step sizes of Newton's method: public, from releases, or by a private line search."""
 
-import functools
 import math
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -12,11 +11,8 @@ from dpkern import kernels
 from dpkern._numbers import positive
 from dpkern._typing import FloatArray
 from dpkern.models.scale import largest_target
-from dpkern.papers import noise
-from dpkern.privacy import split_budget
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.solvers.base.objective import Objective
-from dpkern.solvers.base.options import StepSize
 from dpkern.solvers.base.plan import RunPlan, step_sizes, within_doubles
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import over_silos
@@ -24,9 +20,6 @@ from dpkern.solvers.releases.hessian import NewtonSystem, with_hess_clip
 
 # (step number, models, gradients, directions), each (k, d) -> steps (k,)
 Steps = Callable[[int, FloatArray, FloatArray, FloatArray], Coroutine[Any, Any, FloatArray]]
-
-# Shares of mu^2 of gradients, Hessians, of which the mean is taken, and decreases in a search.
-_SHARES = (8.0, 2.0, 5.0)
 
 # A search chooses among max_step 2^-i, i = 0, 1, ..., 7.
 _CANDIDATES = 8
@@ -53,34 +46,26 @@ def with_floor(plan: RunPlan, objective: Objective) -> RunPlan:
     if floor != "auto":
         raise ValueError(f"floor must be a number or 'auto', got {floor!r}")
     with Run(plan, objective) as trial:  # which releases nothing
-        return plan.with_arguments(floor=newton_system(trial)[0].floors)
+        return plan.with_arguments(floor=NewtonSystem(trial).floors)
 
 
-def newton_system(run: Run) -> tuple[NewtonSystem, float | None]:
-    """Return the system with its shares of the budget, and mu of one private search."""
-    plan, steps = run.plan, run.plan.rounds * run.plan.local_steps
-    if plan.budget is None:
-        return NewtonSystem(run, mu=(None, None)), None
-    searched = plan.arguments["step_size"]
-    searched = isinstance(searched, str) and searched == "private_search"
-    shares, sigma = _SHARES if searched else _SHARES[:2], None
-    mu = split_budget(plan.budget.mu, shares, (steps,) * len(shares))
-    if plan.paper:
-        sigma = noise.newton(
-            plan.budget.mu,
-            clip=plan.clip,
-            hess_clip=plan.arguments["hess_clip"],
-            releases=len(shares) * steps,
-        )
-    return NewtonSystem(run, mu=(mu[0], mu[1]), sigma=sigma), mu[2] if searched else None
+def step_rule(run: Run, mu: float | None) -> Steps:
+    """Return the rule of the argument step_size; mu is the budget of one private search."""
+    step_size, max_step = run.plan.arguments["step_size"], run.plan.arguments["max_step"]
+    eta, unit = run.plan.step_sizes.ravel(), largest_target(run.objective.data)
 
+    async def given(t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
+        return np.full(len(p), eta[t])
 
-def step_rule(run: Run, step_size: StepSize, *, mu: float | None, max_step: float) -> Steps:
-    """Return the rule of an argument step_size; mu is the budget of one private search."""
+    async def damped(t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
+        # By the bound of targets, so that their unit does not matter, and 1 for labels.
+        decrement = np.sqrt(np.maximum(np.sum(g * p, axis=1), 0.0)) / unit
+        return np.minimum(max_step, 1.0 / (1.0 + decrement))
+
     if not isinstance(step_size, str):
-        return functools.partial(given_steps, run.plan.step_sizes.ravel())
+        return given
     if step_size == "damped":
-        return functools.partial(damped_steps, max_step, largest_target(run.objective.data))
+        return damped
     if step_size == "private_search":
         return PrivateSearch(run, mu=mu, max_step=max_step)
     raise ValueError(
@@ -92,24 +77,6 @@ def step_rule(run: Run, step_size: StepSize, *, mu: float | None, max_step: floa
 def candidates(max_step: float) -> FloatArray:
     """Return the step sizes among which a search chooses, in decreasing order."""
     return max_step * np.ldexp(1.0, -np.arange(_CANDIDATES))
-
-
-async def given_steps(
-    eta: FloatArray, t: int, w: FloatArray, g: FloatArray, p: FloatArray
-) -> FloatArray:
-    """Return the step sizes that were given."""
-    return np.full(len(p), eta[t])
-
-
-async def damped_steps(
-    max_step: float, unit: float, t: int, w: FloatArray, g: FloatArray, p: FloatArray
-) -> FloatArray:
-    """Return min(max_step, 1 / (1 + sqrt(g^T H^-1 g) / unit)), from the released g and H.
-
-    The unit is the bound of targets, so that their unit does not matter, and 1 for labels.
-    """
-    decrement = np.sqrt(np.maximum(np.sum(g * p, axis=1), 0.0)) / unit
-    return np.minimum(max_step, 1.0 / (1.0 + decrement))
 
 
 class PrivateSearch:
