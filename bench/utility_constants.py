@@ -14,6 +14,7 @@ import numpy as np
 
 from bench.utility_text import Row, table
 from dpkern.solvers import SOLVERS
+from dpkern.solvers.base.options import SHARED
 from dpkern.solvers.base.public_numbers import PublicNumbers
 from dpkern.solvers.base.settings import (
     _BOLD_STEP,
@@ -21,7 +22,6 @@ from dpkern.solvers.base.settings import (
     _MOMENTUM,
     descent,
 )
-from dpkern.solvers.base.shared import SHARED
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 CONSTANTS = {

@@ -16,14 +16,7 @@ from scipy.optimize import nnls
 from bench.utility_sets import SETS
 from bench.utility_text import Cells, Row, percent, table
 from dpkern import Budget
-from dpkern.planning import (
-    _ERROR,
-    _TIME,
-    FORM,
-    entries_of_a_run,
-    excess_risk,
-    expected_seconds,
-)
+from dpkern.planning import FORM, entries_of_a_run, excess_risk, expected_seconds
 from dpkern.solvers import SOLVERS
 
 FACTOR, SECONDS_FACTOR = 3.0, 2.0  # within which a prediction counts as right
@@ -150,10 +143,14 @@ def left_out(cells: list[Measured], form: tuple[float, float]) -> float:
     return share(pairs)
 
 
-def lines_for_planning(name: str, constants: Constants) -> str:
-    """A table as it stands in planning.py."""
-    body = [f'    "{solver}": ({a}, {b}),' for solver, (a, b) in constants.items()]
-    return "\n".join([f"{name} = {{", *body, "}"])
+def declared(field: str) -> Constants:
+    """A field of the declarations of all solvers, "error" or "seconds"."""
+    return {name: getattr(solver.declaration, field) for name, solver in SOLVERS.items()}
+
+
+def lines_for_declarations(field: str, constants: Constants) -> str:
+    """The field as it stands in the declaration of every solver."""
+    return "\n".join(f"{solver}: {field}=({a}, {b})," for solver, (a, b) in constants.items())
 
 
 def fitted(cells: list[Measured], seconds: Cells, facts: dict[str, Row]) -> str:
@@ -168,8 +165,8 @@ def fitted(cells: list[Measured], seconds: Cells, facts: dict[str, Row]) -> str:
     head = ["q", "least", f"percent within a factor of {FACTOR:g} on sets left out"]
     return "\n".join(
         [
-            lines_for_planning("_ERROR", constants),
-            lines_for_planning("_TIME", times),
+            lines_for_declarations("error", constants),
+            lines_for_declarations("seconds", times),
             "\n" + table(head, forms),
             table(*shares(predictions(cells, constants))),
             table(*times_shares(seconds, facts, times)),
@@ -198,14 +195,14 @@ def shares(pairs: Pairs) -> tuple[list[str], list[list[str]]]:
 def how_good(auto: Cells, seconds: Cells, facts: dict[str, Row], delta: float) -> str:
     """A sentence on how often the plan's predictions are right."""
     of_d, least = FORM
-    every = shares(predictions(measured(auto, facts, delta), _ERROR))[1][-1]
+    every = shares(predictions(measured(auto, facts, delta), declared("error")))[1][-1]
     said = (
         "it predicts the excess risk of every solver's defaults, test error above that without "
         f"privacy, as {least:g} + A (d^{of_d:g} / (n mu))^p, and is right within a factor of "
         f"{FACTOR:g} in {_of_groups(every[1:])}."
     )
     if seconds:
-        within = times_shares(seconds, facts, _TIME)[1][-1][3:5]
+        within = times_shares(seconds, facts, declared("seconds"))[1][-1][3:5]
         said += f" Its seconds are right within a factor of {SECONDS_FACTOR:g} in "
         said += f"{_of_groups(within)} (dense records, epsilon 1)."
     return said

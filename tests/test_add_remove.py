@@ -714,6 +714,6 @@ def test_a_monitor_of_public_records_counts_its_own(monkeypatch):
 
 
 def test_more_records_than_integers_hold_are_refused(monkeypatch):
-    monkeypatch.setattr(sys.modules["dpkern.solvers.base.run"], "MAX_RECORDS", 88)
+    monkeypatch.setattr(sys.modules["dpkern.solvers.base.plan"], "MAX_RECORDS", 88)
     with pytest.raises(ValueError, match="neighbours='add_remove' needs fewer"):
         run("gradient_descent", silos())

@@ -21,7 +21,7 @@ from dpkern.models.penalties import (
     Simplex,
 )
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.sampling.participation import sample_users, walk_graph
+from dpkern.privacy.sampling.participation import Graph, sample_users, walk_graph
 from dpkern.solvers import Objective
 
 N, P = 60, 4
@@ -623,7 +623,7 @@ def test_samples_are_uniform_without_replacement():
 def test_nobody_takes_part_more_often_than_the_cap(cap):
     with dpk.NoiseStream(1) as stream:
         sampled = sample_users(stream, n=40, participants=10, rounds=30, most=cap)
-        walk = walk_graph(stream, n=40, hops=300, most=cap)
+        walk = walk_graph(stream, Graph.of(None, 40), hops=300, most=cap)
     for schedule in (sampled, walk):
         parts = np.concatenate([schedule[t] for t in range(len(schedule.users))])
         assert np.bincount(parts).max() == cap == schedule.most
@@ -638,8 +638,9 @@ def test_the_walk_stays_on_its_graph_and_visits_by_degree():
     A = np.triu(A, 1) | np.diag(np.ones(29, dtype=bool), 1)
     A = A | A.T
     with dpk.NoiseStream(0) as stream:
-        walk = walk_graph(stream, n=30, hops=20_000, graph=scipy.sparse.csr_array(A)).users[:, 0]
-        free = walk_graph(stream, n=30, hops=20_000).users[:, 0]
+        graph = Graph.of(scipy.sparse.csr_array(A), 30)
+        walk = walk_graph(stream, graph, hops=20_000).users[:, 0]
+        free = walk_graph(stream, Graph.of(None, 30), hops=20_000).users[:, 0]
     assert A[walk[:-1], walk[1:]].all()
     share = np.bincount(walk, minlength=30) / len(walk)
     np.testing.assert_allclose(share, A.sum(axis=0) / A.sum(), atol=0.012)

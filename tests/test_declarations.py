@@ -12,12 +12,13 @@ import pytest
 
 import dpkern as dpk
 from dpkern._numbers import count
+from dpkern.auditing.pairs import worst_pair
 from dpkern.models.penalties import L1, L2, PL, ElasticNet, GroupLasso, L2Ball
 from dpkern.solvers import SOLVERS
+from dpkern.solvers.base.declaration import renamed
 from dpkern.solvers.base.declaration import solver as declare
-from dpkern.solvers.base.options import UNDECLARED, Option, options_of
+from dpkern.solvers.base.options import COMMON, SHARED, UNDECLARED, Option, options_of
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.shared import COMMON, SHARED
 
 DECLARED = {name: solver.declaration for name, solver in SOLVERS.items()}
 OFFERED = [(name, trust) for name, declared in DECLARED.items() for trust in declared.trusts]
@@ -197,6 +198,27 @@ def test_options_are_declared_to_be_public_unless_they_are_marked_and_checked_by
     for bad, error in (({"rounds": 0}, ValueError), ({"shown": "c"}, ValueError)):
         with pytest.raises(error, match=next(iter(bad))):
             public(data, budget=None, **bad)
+
+
+def test_plans_and_audits_read_the_declaration(monkeypatch):
+    how = {
+        "summary": "Another.",
+        "notes": "",
+        "defaults": {},
+        "seconds": (1.0, 0.0),
+        "audit": {"rounds": 2},
+    }
+    for name, error in (("other", (0.1, 0.96)), ("unmeasured", None)):
+        added = renamed(SOLVERS["gradient_descent"], name, error=error, **how)
+        monkeypatch.setitem(SOLVERS, name, added)
+    plan = dpk.plan(10_000, 20, budget=dpk.Budget(epsilon=1.0, delta=1e-6), row_bound=2.0)
+    rows = {row.solver: row for row in plan.rows}
+    assert rows["other"].error < rows["gradient_descent"].error
+    assert "unmeasured" not in rows
+    *_, arguments = worst_pair(
+        "other", trust="central", neighbours="replace_one", n=None, m=1, how={}
+    )
+    assert arguments["rounds"] == 2
 
 
 # ------------------------------------------------------------------------------- certificate

@@ -256,7 +256,7 @@ def test_samples_are_the_same_whatever_number_of_threads_draws_them(monkeypatch,
     assert calls
     assert all(one == other for other in more)
     # A run that fails within a call; one with such steps is refused before it otherwise.
-    monkeypatch.setattr("dpkern.solvers.base.run.within_doubles", lambda eta, *_: eta)
+    monkeypatch.setattr("dpkern.solvers.base.plan.within_doubles", lambda eta, *_: eta)
     how |= {"l2": 1.0, "step_size": np.full(79, 1e150)}
     for threads in (1, 2, None):
         with np.errstate(all="ignore"), pytest.raises(ValueError, match="finite"):
@@ -267,7 +267,7 @@ def test_what_a_failure_charges_depends_on_public_numbers_alone(monkeypatch):
     """Not on how many entries are stored, and not on a private number of records."""
     monkeypatch.setattr("dpkern.solvers.base.run.CALL_ENTRIES", 4000)
     # Which refuses steps that diverge, so that no run fails in this way.
-    monkeypatch.setattr("dpkern.solvers.base.run.within_doubles", lambda eta, *_: eta)
+    monkeypatch.setattr("dpkern.solvers.base.plan.within_doubles", lambda eta, *_: eta)
     rng, notes = np.random.default_rng(0), set()
     for n, stored in ((60, 1.0), (60, 0.1), (90, 1.0)):
         X = scipy.sparse.csr_array(rng.standard_normal((n, 4)) * (rng.random((n, 4)) < stored))

@@ -38,8 +38,7 @@ from dpkern.estimators import (
     DPRidge,
     PrivateSearchCV,
 )
-from dpkern.solvers.base.options import entries, sections
-from dpkern.solvers.base.shared import SHARED
+from dpkern.solvers.base.options import SHARED, entries, sections
 
 OLD = tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 9)
 # scikit-learn knows frames of polars 2 from 1.9 on.

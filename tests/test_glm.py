@@ -7,6 +7,7 @@ import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from pairwise import pairwise
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
+from dpkern.data import SiloData
 from dpkern.kernels.grids import finest_grid
 
 
@@ -58,6 +60,33 @@ def test_kept_norms_change_no_bit(make, layout):
     kept = kernels.glm_margins(data, w), kernels.glm_gradient(data, w, clip=0.5)
     for a, b in zip(fresh, kept, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_kernels_read_nothing_of_records_but_data(sparse):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 3)), np.where(rng.random(60) < 0.5, -1.0, 1.0)
+    records = SiloData(
+        scipy.sparse.csr_array(X) if sparse else X,
+        y,
+        [0, 20, 60],
+        row_bound=1.0,
+        classes=[-1.0, 1.0],
+    )
+    names = kernels.Data.__dataclass_fields__
+    read = SimpleNamespace(**{name: getattr(records, name) for name in names})
+    k = kernels.mlp_size(3, (2, 1))
+    w, how = np.full(records.d, 0.1), {"clip": 0.5, "loss": "logistic"}
+    for compute in (
+        lambda data: kernels.glm_losses(data, w, loss="logistic"),
+        lambda data: kernels.glm_gradient(data, w, **how),
+        lambda data: kernels.glm_hessian(data, w, hess_clip=0.5, loss="logistic"),
+        lambda data: kernels.glm_local_descent(data, w, steps=3, step_size=0.1, **how),
+        lambda data: kernels.mlp_gradient(
+            data, np.ones(k), layers=(2, 1), activation="relu", **how
+        ),
+    ):
+        np.testing.assert_array_equal(compute(read), compute(records))
 
 
 @pairwise("isa", "layout", "loss")

@@ -21,7 +21,7 @@ from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.sensitivity.grids import choose_grid
 from dpkern.privacy.sensitivity.local_runs import LocalRuns
 from dpkern.solvers import Objective
-from dpkern.solvers.base.interrupts import interruptible
+from dpkern.solvers.base.backends import interruptible
 
 SIZES = (20, 60, 80)
 CLIP, DELTA = 0.7, 1e-5
@@ -576,7 +576,7 @@ def test_last_iterates_are_refused_where_they_would_not_be_charged(name, calibra
 )
 def test_divided_and_awaited_calls_have_the_bits_of_one(monkeypatch, name, options):
     expected = run(name, silos(), rng=3, **options)
-    module = "dpkern.solvers.base.interrupts"
+    module = "dpkern.solvers.base.backends"
     monkeypatch.setattr(f"{module}._LONG", 0)
     monkeypatch.setattr("dpkern.solvers.releases.local_runs.CALL_ENTRIES", 2 * 4 * sum(SIZES))
     assert run(name, silos(), rng=3, **options) == expected
@@ -591,7 +591,9 @@ def test_divided_and_awaited_calls_have_the_bits_of_one(monkeypatch, name, optio
 def ctrl_c():
     """A function that sends SIGINT in a moment; workers of pytest-xdist ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    yield timer.start
+    timer.cancel()  # of a test that failed before
     signal.signal(signal.SIGINT, before)
 
 
@@ -602,8 +604,8 @@ def test_ctrl_c_ends_passes_of_runs_in_lockstep(monkeypatch, ctrl_c):
         assert threading.current_thread() is not threading.main_thread()
         time.sleep(10.0)
 
-    monkeypatch.setattr("dpkern.solvers.base.lockstep._of_pass", slow)
-    monkeypatch.setattr("dpkern.solvers.base.interrupts._LONG", 20 * 4 * sum(SIZES))
+    monkeypatch.setattr("dpkern.solvers.base.backends._of_pass", slow)
+    monkeypatch.setattr("dpkern.solvers.base.backends._LONG", 20 * 4 * sum(SIZES))
     ctrl_c()
     begin, budget = time.monotonic(), dpk.Budget(epsilon=1.0, delta=1e-5)
     how = {"budgets": budget, "draws": 20, "clip": 1.0, "rounds": 1}
@@ -664,7 +666,7 @@ def test_ctrl_c_ends_a_run_within_long_calls(monkeypatch, ctrl_c, steps):
     if steps is None:
         monkeypatch.setattr("dpkern.solvers.releases.local_runs.CALL_ENTRIES", 1)
     else:
-        monkeypatch.setattr("dpkern.solvers.base.interrupts._LONG", 0)
+        monkeypatch.setattr("dpkern.solvers.base.backends._LONG", 0)
     ctrl_c()
     with pytest.raises(KeyboardInterrupt):
         run("wd_dp", silos(), local_steps=steps or 100, trust="silo" if steps else "central")

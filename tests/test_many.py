@@ -13,7 +13,7 @@ from dpkern._text import rounded_up
 from dpkern.models.penalties import L1, L2
 from dpkern.privacy import compose_sequential
 from dpkern.solvers import SOLVERS, Results
-from dpkern.solvers.base import lockstep
+from dpkern.solvers.base import backends
 
 BUDGETS = [dpk.Budget(epsilon=1.0, delta=1e-5), dpk.Budget(mu=0.5)]
 HOW = {"clip": [0.5, 1.0], "rng": 3, "draws": 2}
@@ -108,7 +108,7 @@ def test_rounds_of_runs_are_one_pass_as_long_as_they_have_as_many(monkeypatch):
 @pytest.mark.usefixtures("round_by_round")
 def test_gradients_of_a_round_are_one_pass(monkeypatch):
     passes = count_passes(monkeypatch, "glm_gradients")
-    monkeypatch.setattr(lockstep, "_MODELS", 4)
+    monkeypatch.setattr(backends, "_MODELS", 4)
     how = {"clip": 1.0, "step_size": 0.5, "rng": 0, "draws": 3}
     dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, rounds=[5, 7], **how)
     # Twelve runs, of which six end after five rounds.
@@ -162,7 +162,7 @@ def test_directions_follow_the_pass_of_their_hessians(monkeypatch):
 
     monkeypatch.setattr(kernels, "glm_hessians", hessians)
     monkeypatch.setattr(_core, "newton_direction", directions)
-    monkeypatch.setattr(lockstep, "_SUMS", 100)  # two Hessians of 2 silos and 6 coordinates
+    monkeypatch.setattr(backends, "_SUMS", 100)  # two Hessians of 2 silos and 6 coordinates
     how = {"clip": 1.0, "rounds": 1, "hess_clip": 0.5, "rng": 0}
     runs = dpk.solve_many("local_newton", records(), budgets=BUDGETS, draws=2, **how)
     assert order == ["2 Hessians", "2 directions"] * 2
@@ -173,7 +173,7 @@ def test_directions_follow_the_pass_of_their_hessians(monkeypatch):
 @pytest.mark.usefixtures("round_by_round")
 def test_a_pass_has_fewer_models_where_their_sums_are_long(monkeypatch):
     passes = count_passes(monkeypatch, "glm_gradients")
-    monkeypatch.setattr(lockstep, "_SUMS", 30)  # 2 silos, 6 coordinates
+    monkeypatch.setattr(backends, "_SUMS", 30)  # 2 silos, 6 coordinates
     how = {"clip": 1.0, "rounds": 2, "step_size": 0.5, "rng": 0}
     runs = dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, draws=3, **how)
     assert passes == [3, 3] * 2

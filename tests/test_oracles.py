@@ -15,7 +15,7 @@ from dpkern.data import Transform
 from dpkern.kernels.glm import loss_values
 from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle, check_gradients
-from dpkern.solvers.base.lockstep import finish
+from dpkern.solvers.base.backends import finish
 from dpkern.solvers.releases.record_sums import RecordSums, clipped
 
 

@@ -101,9 +101,8 @@ def test_more_records_or_budget_mean_less_error():
 
 
 def test_every_solver_has_a_measured_error_and_time():
-    from dpkern import planning
-
-    assert set(planning._ERROR) == set(planning._TIME) == set(SOLVERS)
+    for solver in SOLVERS.values():
+        assert None not in (solver.declaration.error, solver.declaration.seconds)
 
 
 def test_no_budget_removes_the_least_error_and_none_makes_it_more_than_a_half():

@@ -324,7 +324,7 @@ def test_a_monitor_has_the_columns_of_the_training_data_in_their_order(spied):
     data = dpk.SiloData.split(frame, silos().y[:30], 2, how="even", min_size=1)
     monitor = dpk.SiloData.split(frame[["z", "y", "x"]], silos().y[:30], 1, min_size=1)
     with pytest.raises(ValueError, match="monitor must have the columns of the model in their"):
-        run("gradient_descent", data, monitor=monitor)
+        run("gradient_descent", data, monitor=monitor, step_size=0.5)
     assert not spied
 
 

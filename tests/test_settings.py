@@ -1,5 +1,6 @@
 """Settings "auto": from public numbers alone, as documented, and respected where they are given."""
 
+import dataclasses
 import math
 import warnings
 
@@ -11,8 +12,10 @@ from dpkern.data import SiloData
 from dpkern.models.losses import get_loss
 from dpkern.models.penalties import PL
 from dpkern.solvers import SOLVERS, Objective
+from dpkern.solvers.base.outcome import plain
+from dpkern.solvers.base.plan import LongRunWarning, announce_length
 from dpkern.solvers.base.public_numbers import public_numbers
-from dpkern.solvers.base.reach import LongRunWarning, announce_length
+from dpkern.solvers.base.run import begin
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
 TRUSTS = [
@@ -42,6 +45,40 @@ def run(name, data, trust="central", **options):
 
 def settings(result):
     return {name: result.parameters[name] for name in SETTINGS if name in result.parameters}
+
+
+def make_plan(name, data, trust="central", **options):
+    users = {"users": "silos"} if (name, trust) == ("admm", "silo") else {}
+    declaration = SOLVERS[name].declaration
+    arguments = declaration.complete({"trust": trust, "rng": 0} | users | options)
+    with begin(declaration, data, BUDGET, arguments) as run:
+        return run.plan
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("name", "trust"), TRUSTS)
+def test_a_plan_has_all_arguments_of_the_result(name, trust):
+    """What a result shows was decided before the first record was read, and is the same for others.
+
+    Data of equal public numbers have equal plans.
+    """
+    plan, other = (make_plan(name, make_data(seed=seed), trust) for seed in (0, 1))
+    shown = run(name, make_data(), trust).parameters
+    assert plain(dict(plan.arguments)) == plain(dict(other.arguments)) == shown
+    np.testing.assert_array_equal(plan.step_sizes, other.step_sizes)
+    assert plan.updates == other.updates
+
+
+def test_a_plan_cannot_be_changed():
+    plan = make_plan("gradient_descent", make_data())
+    with pytest.raises(TypeError):
+        plan.arguments["clip"] = 2.0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.updates = 3
+    with pytest.raises(ValueError, match="read-only"):
+        plan.step_sizes[0] = 1.0
+    changed = plan.with_arguments(clip=2.0)
+    assert (changed.clip, plan.clip) == (2.0, plan.arguments["clip"])
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -12,7 +12,7 @@ from dpkern.privacy import Budget
 from dpkern.solvers import SOLVERS, Declared, SolverResult
 from dpkern.solvers.base.options import check_choice
 from dpkern.solvers.base.outcome import plain
-from dpkern.solvers.base.run import Run
+from dpkern.solvers.base.run import begin
 
 Settings: TypeAlias = dict[str, Any]
 Given: TypeAlias = Sequence[Mapping[str, Any]] | Mapping[str, Any]
@@ -121,8 +121,8 @@ class Candidates:
                 "operator must be a name in a selection: a Declared reads records of its own, "
                 "which are not divided into those that train and those that score"
             )
-        with Run(declaration, data, Budget(mu=mu), values) as run:
-            float(run.clip)  # raises where there is none
+        with begin(declaration, data, Budget(mu=mu), values) as run:
+            float(run.plan.clip)  # raises where there is none
         return values
 
     def solve(self, settings: Settings, data: SiloData, mu: float, rng: Any) -> SolverResult:

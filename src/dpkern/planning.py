@@ -22,63 +22,24 @@ from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget, BudgetWarning
 from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.solvers import SOLVERS, chosen
-from dpkern.solvers.base.options import check_choice
+from dpkern.solvers.base.options import SHARED, check_choice
 from dpkern.solvers.base.public_numbers import PublicNumbers
 from dpkern.solvers.base.settings import is_auto, moments_suffice
-from dpkern.solvers.base.shared import SHARED
 
 # Excess risk, test error above that without privacy: least + A (d^q / x)^p, where x = 2 mu / u is
-# n mu under central trust and replacement. q and least of all solvers, and A and p of every one,
-# are what `python -m bench.utility --fit` prints; docs/utility.md says on which sets they were
-# fitted, and how well they predict on others.
+# n mu under central trust and replacement. q and least of all solvers are here, A and p of every
+# one in its declaration, with the passes over the records of a step, in those of a gradient, and
+# its microseconds of Python: `python -m bench.utility --fit` prints them; docs/utility.md says on
+# which sets they were fitted, and how well they predict on others.
 FORM = (0.75, 0.004)
-_ERROR = {
-    "gradient_descent": (0.2, 0.96),
-    "federated_gd": (0.17, 0.95),
-    "wd_dp": (0.28, 0.68),
-    "output_perturbation": (0.26, 0.83),
-    "objective_perturbation": (0.26, 0.88),
-    "local_newton": (0.23, 0.85),
-    "double_noise_newton": (0.27, 0.7),
-    "ridge": (0.26, 0.84),
-    "admm": (0.17, 0.86),
-    "fixed_point": (0.16, 0.86),
-    "prox_sgd": (0.24, 0.5),
-    "prox_svrg": (0.45, 0.96),
-    "prox_pl_svrg": (0.3, 0.75),
-    "spider": (0.41, 0.95),
-    "minibatch_sgd": (0.14, 0.85),
-    "local_sgd": (0.16, 0.81),
-}
-# Time of a step: passes over the records, in those of a gradient, and microseconds of Python, as
-# the same command prints them. A pass of a solver that needs a Hessian also takes _PRODUCT times d.
-_TIME = {
-    "gradient_descent": (0.74, 0.0),
-    "federated_gd": (0.75, 0.0),
-    "wd_dp": (0.45, 0.0),
-    "output_perturbation": (0.43, 0.0),
-    "objective_perturbation": (0.87, 7.2),
-    "local_newton": (0.98, 170.0),
-    "double_noise_newton": (0.85, 370.0),
-    "ridge": (1.4, 1100.0),
-    "admm": (1.1, 0.0),
-    "fixed_point": (0.89, 32.0),
-    "prox_sgd": (0.0, 150.0),
-    "prox_svrg": (1.2, 91.0),
-    "prox_pl_svrg": (1.3, 77.0),
-    "spider": (1.3, 33.0),
-    "minibatch_sgd": (0.76, 0.0),
-    "local_sgd": (0.91, 0.0),
-}
+# A pass of a solver that needs a Hessian also takes so many times d.
 _PRODUCT = 0.13
-_HESSIANS = ("local_newton", "double_noise_newton", "ridge")
 # The noise of a perturbed objective is that of a Gaussian release of this share of mu: 0.66 to 0.71
 # at epsilon 0.1 to 8 and delta 1e-6, with the default share for the curvature of a record.
 _PERTURBED_SHARE = 0.68
 # Seconds of an exchange between silos on their own machines for each silo, and for each of its
 # numbers, as `python -m bench.federation` measures them on one machine.
 _TRANSPORTS = {"processes": (3e-4, 1e-8), "flower": (0.07, 3e-7), "mpyc": (1.7e-3, 2.1e-6)}
-_RUNS_OF_SILOS = ("federated_gd", "wd_dp", "output_perturbation")  # a message after local steps
 _FACTORS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # of epsilon and of n in the picture
 
 
@@ -298,19 +259,20 @@ def plan(
         pull=l2,
     )
     pace = seconds_of_an_entry(n, d)
-    stated = {"trust": trust, "neighbours": neighbours, "budget": budget}
+    stated = {"trust": trust, "neighbours": neighbours, "budget": budget, "calibration": "sound"}
     # Hidden local steps have no bound for added records, nor for other than linear models.
     hidden_sizes = neighbours == "add_remove"
     rows = [
-        _planned(name, numbers, stated, n, K, pace, (m, transport))
+        _planned(name, numbers, stated, n, K, pace, m, transport)
         for name, solver in SOLVERS.items()
         if trust in solver.declaration.trusts
         and (K == 2 or solver.declaration.models == "any")
         and neighbours in solver.declaration.neighbours
-        and not (name == "local_sgd" and trust == "central" and (hidden_sizes or K > 2))
+        and not (trust in solver.declaration.hidden and (hidden_sizes or K > 2))
         and (solver.declaration.gaussian or budget.epsilon is not None)
         and (solver.declaration.federated or transport is None)
-        and name in _ERROR  # else nothing is known of its error and time
+        and solver.declaration.error
+        and solver.declaration.seconds
     ]
     exact = K == 2 and phi.name == "squared" and moments_suffice(numbers)
     first = chosen(trust, "softmax" if K > 2 else None, moments=exact)
@@ -332,19 +294,19 @@ def plan(
 def _planned(
     name: str,
     numbers: PublicNumbers,
-    stated: Mapping[str, Any],
+    stated: dict[str, Any],
     n: int,
     K: int,
     pace: float,
-    silos: tuple[int, str | None],
+    m: int,
+    transport: str | None,
 ) -> Planned:
     declaration, d = SOLVERS[name].declaration, numbers.dim
-    given = {k: o.default for k, o in (SHARED | declaration.own).items()} | {
-        "calibration": "sound",
-        **stated,
-    }
-    if name == "admm" and (numbers.trust == "silo" or silos[1] is not None):
-        given["users"] = "silos"
+    assert declaration.error
+    assert declaration.seconds
+    given = {k: o.default for k, o in (SHARED | declaration.own).items()} | stated
+    if numbers.trust == "silo" or transport is not None:
+        given |= declaration.of_silos
     found = declaration.settings(numbers, given)
     # Rounds that are fixed by default take their time and their noise too.
     settings = {
@@ -359,8 +321,12 @@ def _planned(
     noise = numbers.noise * clip * math.sqrt(releases) / numbers.mu
     if not declaration.gaussian:
         noise /= _PERTURBED_SHARE
-    outputs = K if K > 2 else 1
-    exchanges = rounds if name in _RUNS_OF_SILOS else releases
+    outputs, messages = K if K > 2 else 1, 0.0
+    if transport is not None:  # of gradients, and of Hessians beside them
+        exchanges = rounds if declaration.sends_models else releases
+        of_silo, of_number = _TRANSPORTS[transport]
+        sizes = [outputs * d, outputs * d * (outputs * d + 1) // 2][: 1 + declaration.hessians]
+        messages = exchanges * m * sum(of_silo + of_number * size for size in sizes)
     steps = found.get("passes", rounds * steps)
     x = 2.0 * numbers.mu / numbers.noise
     return Planned(
@@ -368,21 +334,9 @@ def _planned(
         settings=settings,
         noise=noise,
         signal=clip / math.sqrt(d * outputs),
-        error=excess_risk(d, x, _ERROR[name], n_classes=K),
-        seconds=outputs * expected_seconds(name, n, d, steps, pace, _TIME[name])
-        + seconds_of_messages(name, outputs * d, exchanges, *silos),
+        error=excess_risk(d, x, declaration.error, n_classes=K),
+        seconds=outputs * expected_seconds(name, n, d, steps, pace, declaration.seconds) + messages,
     )
-
-
-def seconds_of_messages(
-    solver: str, d: int, exchanges: int, silos: int, transport: str | None
-) -> float:
-    """Return what is predicted for so many exchanges of gradients, and of Hessians beside them."""
-    if transport is None:
-        return 0.0
-    of_silo, of_number = _TRANSPORTS[transport]
-    sizes = [d, d * (d + 1) // 2] if solver in _HESSIANS else [d]
-    return exchanges * silos * sum(of_silo + of_number * size for size in sizes)
 
 
 def excess_risk(
@@ -417,7 +371,7 @@ def entries_of_a_run(solver: str, n: int, d: int, steps: int) -> float:
     One pass over disjoint batches reads every record once.
     """
     reads = 1 if SOLVERS[solver].declaration.samplers == ("one_pass",) else steps
-    return n * d * reads * (1.0 + _PRODUCT * d if solver in _HESSIANS else 1.0)
+    return n * d * reads * (1.0 + _PRODUCT * d if SOLVERS[solver].declaration.hessians else 1.0)
 
 
 def seconds_of_an_entry(n: int, d: int) -> float:

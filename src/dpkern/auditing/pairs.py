@@ -16,37 +16,21 @@ import scipy.sparse
 
 from dpkern._numbers import positive
 from dpkern.data import SiloData
+from dpkern.solvers import SOLVERS
 
 Arguments = dict[str, Any]
 
 # The two rows in units of C; the row bound is the larger one.
 _ROWS, _ROWS_OF_DIFFERENCES = (50.0, 4.0), (1.98, 2.02)
-_DIFFERENCES = ("prox_svrg", "prox_pl_svrg", "spider")
-
-# For which the certificate is tight: few rounds, and models that hardly move.
-_SHORT = {"rounds": 4, "step_size": 1e-5}
-_LOCAL = {"local_steps": 4, "step_size": 1e-5}
-_SETTINGS: dict[str, Arguments] = {
-    "federated_gd": _SHORT | {"local_steps": 1},
-    "wd_dp": _LOCAL,
-    "output_perturbation": _LOCAL,
-    "objective_perturbation": {},
-    "double_noise_newton": {"rounds": 1},
-    "ridge": {},
-    "admm": {"rounds": 4, "prox_step": 1e-5},
-    "prox_sgd": {"rounds": 2, "step_size": 1e-5},
-    "prox_pl_svrg": _SHORT | {"restarts": 1},
-    "local_sgd": _SHORT | {"local_steps": 1},
-}
 
 
 def worst_pair(
     solver: str, *, trust: str, neighbours: str, n: int | None, m: int, how: Arguments
 ) -> tuple[SiloData, SiloData, Arguments]:
     """Return data with the record and without it, m silos of n, and the arguments of the runs."""
-    arguments = {"clip": 1.0, **_SETTINGS.get(solver, _SHORT), **how}
-    if solver == "admm" and trust == "silo":
-        arguments.setdefault("users", "silos")
+    declaration = SOLVERS[solver].declaration
+    of_silos = declaration.of_silos if trust == "silo" else {}
+    arguments = {"clip": 1.0, **of_silos, **declaration.audit, **how}
     if trust == "local":
         n = 1  # everybody's own messages are seen: those of others say nothing
     if n is None:
@@ -54,10 +38,10 @@ def worst_pair(
         if arguments.get("sampling") in ("without_replacement", "poisson"):
             n = 20
             arguments.setdefault("batch_size", 5)
-    if solver == "prox_sgd":
+    if declaration.samplers == ("one_pass",):
         arguments.setdefault("batch_size", n // arguments["rounds"])
     clip = positive("clip", arguments["clip"])
-    first, second = _ROWS_OF_DIFFERENCES if solver in _DIFFERENCES else _ROWS
+    first, second = _ROWS_OF_DIFFERENCES if declaration.differences else _ROWS
     labels = np.where(np.arange(n) % 2, -1.0, 1.0)
     rows = np.zeros((n, 1))
     if arguments.get("sampling") == "without_replacement":

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from dpkern._numbers import did_you_mean, parse_integer, parse_number
 from dpkern.cli import _data, _solvers
-from dpkern.models.losses import LOSSES
+from dpkern.models.losses import LOSS_OF_TASK, LOSSES
 from dpkern.solvers import SOLVERS
 
 # Arguments of solvers with an option of their own; the others are given by --set.
@@ -107,7 +107,7 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
     add("--sparse", action=argparse.BooleanOptionalAction, default=None, help=what)
     what = "public description of the raw columns, as dpkern schema drafts one; it says all that "
     add("--schema", metavar="FILE.json", help=f"{what}the following options say")
-    tasks = (*_solvers.LOSS_OF_TASK, "multiclass")
+    tasks = (*LOSS_OF_TASK, "multiclass")
     add("--task", choices=tasks, help="default: as the labels say")
     what = "public labels: two, the negative one first, or several (default: the two of the data)"
     add("--classes", type=list_of(str), metavar="A,B", help=what)

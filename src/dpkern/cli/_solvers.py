@@ -6,14 +6,13 @@ from dpkern._numbers import is_number, parse_number
 from dpkern.models.penalties import PENALTIES, SMOOTH, Constraint, GroupLasso, make_penalty
 from dpkern.models.terms import Penalty, PenaltySum
 from dpkern.solvers import SOLVERS
-from dpkern.solvers.base.options import Option, kind_of
-from dpkern.solvers.base.shared import SHARED
+from dpkern.solvers.base.automatic import CHOSEN
+from dpkern.solvers.base.options import SHARED, Option, kind_of
 
 # The command line gives the records, the budget and the noise in options of its own, and shows
 # progress itself.
 NOT_SETTABLE = ("data", "budget", "model", "accountant", "rng", "progress", "callback")
 AUTO = "auto"
-LOSS_OF_TASK = {"classification": "logistic", "regression": "squared"}
 
 # Runs per row of `compare` without DATA: 114 test records, of which a draw's score scatters by
 # 0.024 and the mean's by 0.005.
@@ -27,7 +26,7 @@ def options(solver: str) -> dict[str, Option]:
     """
     if solver == AUTO:
         found: dict[str, Option] = {}
-        for name in ("admm", "minibatch_sgd", "gradient_descent"):
+        for name in reversed(CHOSEN):
             found |= options(name)
         return found
     declared = SOLVERS[solver].declaration

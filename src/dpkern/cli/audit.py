@@ -5,7 +5,7 @@ import argparse
 from dpkern.cli import _arguments, _output, _solvers
 from dpkern.privacy import Budget
 from dpkern.solvers import SOLVERS
-from dpkern.solvers.base.shared import SHARED
+from dpkern.solvers.base.options import SHARED
 
 HELP = "try to refute a solver's certificate by thousands of runs on neighbouring data"
 

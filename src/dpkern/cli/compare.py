@@ -20,7 +20,7 @@ from dpkern._threads import resolve_threads, usable_cores
 from dpkern.cli import _arguments, _data, _output, _solvers
 from dpkern.cli._output import Line, one_line, print_lines
 from dpkern.data import SiloData, train_test_split
-from dpkern.models.losses import get_loss
+from dpkern.models.losses import LOSS_OF_TASK, get_loss
 from dpkern.plotting import CompareRow, plot_compare
 from dpkern.privacy import Budget, Certificate, compose_sequential
 from dpkern.solvers import SOLVERS, Objective, SolverResult, solve, solve_many
@@ -258,7 +258,7 @@ class _Comparison:
         self._data, self._arguments = data, arguments
         self._runner = _Runner(data, test, given.get("penalty"))
         wisconsin = arguments.data is None
-        self.common: dict[str, Any] = {"loss": _solvers.LOSS_OF_TASK[data.task]} | given
+        self.common: dict[str, Any] = {"loss": LOSS_OF_TASK[data.task]} | given
         self.draws = arguments.draws or (_solvers.WISCONSIN_DRAWS if wisconsin else _DRAWS)
         self._ran: list[_Ran] = []
 

@@ -17,12 +17,13 @@ from dpkern.cli import _arguments, _data, _federated, _output, _solvers
 from dpkern.cli._output import Line, print_lines
 from dpkern.cli.info import option_text
 from dpkern.data import SiloData
+from dpkern.models.losses import LOSS_OF_TASK
 from dpkern.models.networks import MLP
 from dpkern.models.terms import Penalty
 from dpkern.privacy import Budget, compose_sequential
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SOLVERS, SolverResult, chosen, solve
-from dpkern.solvers.base.shared import SHARED
+from dpkern.solvers.base.options import SHARED
 
 HELP = "fit a model with one solver and print its certificate"
 _TEST_LABELS = "the score reads the test records without noise: it is not private about them"
@@ -161,8 +162,8 @@ def _with_model(
     if hidden is None and activation is not None:
         raise ValueError("--hidden-activation needs --hidden, the sizes of the hidden layers")
     if hidden is None and data.task != "multiclass":
-        return {"loss": _solvers.LOSS_OF_TASK[data.task], **given}
-    loss = given.get("loss", "squared" if data.task == "regression" else "softmax")
+        return {"loss": LOSS_OF_TASK[data.task], **given}
+    loss = given.get("loss", "softmax" if data.task != "regression" else LOSS_OF_TASK[data.task])
     model = MLP(hidden or (), activation or "relu", loss)
     return {name: value for name, value in given.items() if name != "loss"} | {"model": model}
 

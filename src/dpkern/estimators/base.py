@@ -26,8 +26,7 @@ from dpkern.models.networks import MLP
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SOLVERS, SolverResult, solve
-from dpkern.solvers.base.options import entries, entry, sections
-from dpkern.solvers.base.shared import SHARED
+from dpkern.solvers.base.options import SHARED, entries, entry, sections
 
 # What users of scikit-learn would look for, and why it is not there.
 _REFUSED = {

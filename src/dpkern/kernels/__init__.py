@@ -8,7 +8,8 @@ that it does not share:
 Parameters
 ----------
 data : SiloData
-    N records in m silos, with d coordinates each, the intercept included.
+    N records in m silos, with d coordinates each, the intercept included; `Data` is what kernels
+    read of them.
 w : array_like, shape (d,) or (m, d)
     One model for all silos, or one model per silo.
 loss : str or Loss
@@ -45,6 +46,7 @@ RuntimeError
 """
 
 from dpkern.kernels import installation  # noqa: F401, chooses the instruction set
+from dpkern.kernels._arguments import Data
 from dpkern.kernels._sweeps import PreparedSweep, ProxState
 from dpkern.kernels.admm import admm_rounds, loss_prox, prox_sweep
 from dpkern.kernels.clip import clip_and_sum
@@ -67,7 +69,7 @@ from dpkern.kernels.shuffle import shuffle_sum
 
 # fmt: off
 __all__ = [
-    "PreparedSweep", "ProxState", "admm_rounds", "clip_and_sum", "gaussian", "glm_descent",
+    "Data", "PreparedSweep", "ProxState", "admm_rounds", "clip_and_sum", "gaussian", "glm_descent",
     "glm_difference", "glm_gradient", "glm_gradients", "glm_hessian", "glm_hessians",
     "glm_local_descent", "glm_losses", "glm_margins", "glm_norms", "goe", "line_search",
     "loss_prox", "mlp_difference", "mlp_gradient", "newton_direction", "prox", "prox_sweep",

@@ -5,7 +5,8 @@ The returned arrays are valid for C: contiguous, aligned, and of the right type 
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,14 +19,41 @@ from dpkern.models.terms import Term
 from dpkern.stream import NoiseStream, ReleaseKey, ReleaseKeys
 
 if TYPE_CHECKING:
-    from dpkern.data import SiloData
+    from dpkern.kernels._gpu import DeviceRows
 
-Data: TypeAlias = "SiloData"  # by name, since kernels do not import the package data
 Rows = tuple[IntArray, IntArray]
 Random = int | NoiseStream | None
 Shape = tuple[int, ...]
 
 MAX_DRAWS = 1 << 62
+
+
+@dataclass(frozen=True, match_args=False)  # so that its attributes are read only
+class Data(Protocol):
+    """What kernels read of records in m silos, as of a `dpkern.SiloData`.
+
+    Silo j has the records offsets[j] to offsets[j + 1] of X (n, n_features) and y (n,). An
+    effective row, of length d, is shift + scale x with a constant 1 for the intercept, shortened to
+    `row_bound`; its norm before that may be kept in `row_norms`. `device` are the same records on a
+    card, and `classes` the labels.
+    """
+
+    X: Any
+    y: FloatArray
+    offsets: IntArray
+    m: int
+    n: int
+    n_features: int
+    d: int
+    intercept: bool
+    row_bound: float
+    scale: FloatArray | None
+    shift: FloatArray | None
+    row_norms: FloatArray | None
+    task: Literal["classification", "regression", "multiclass"]
+    classes: NDArray[Any] | None
+    device: "DeviceRows | None"
+
 
 _FLOAT64 = np.dtype(np.float64)
 

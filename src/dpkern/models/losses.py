@@ -311,6 +311,10 @@ class Custom(Loss):
         return declared | {"custom": "each derivative depends on its own label and margin only"}
 
 
+#: The loss that a linear model has by default for a task.
+LOSS_OF_TASK = {"classification": "logistic", "regression": "squared"}
+
+
 def get_loss(loss: str | Loss) -> Loss:
     """Return the loss given by name, with default parameters, or as an object."""
     if isinstance(loss, Loss):

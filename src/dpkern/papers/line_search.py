@@ -18,13 +18,13 @@ class PaperSearch:
     the step is no function of the releases, and nothing is certified.
     """
 
-    def __init__(self, run: Run, *, hess_clip: float, max_step: float) -> None:
-        if not run.paper:
+    def __init__(self, run: Run, *, max_step: float) -> None:
+        if not run.plan.paper:
             raise ValueError(
                 "step_size='paper_search' needs calibration='paper': it reads un-noised losses"
             )
         m = run.objective.data.m
-        self._run, self._hess_clip = run, hess_clip
+        self._run = run
         self._steps: FloatArray = candidates(max_step)
         self._channel = run.channel("silo")
         self._release = self._channel.describe(
@@ -38,22 +38,10 @@ class PaperSearch:
     async def __call__(self, t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
         run, objective = self._run, self._run.objective
         sizes, penalty = objective.data.sizes[:, np.newaxis], objective.l2 * objective.penalized
-        losses = losses_along(run, w, p, np.append(0.0, self._steps)) / sizes
-        with run.clock("kernels"):
-            slopes = kernels.glm_gradient(
-                objective.data,
-                w,
-                loss=objective.phi,
-                clip=run.clip,
-                n_threads=objective.n_threads,
-            )
-            H = kernels.glm_hessian(
-                objective.data,
-                w,
-                loss=objective.phi,
-                hess_clip=self._hess_clip,
-                n_threads=objective.n_threads,
-            )
+        losses = await losses_along(run, w, p, np.append(0.0, self._steps)) / sizes
+        how = {"loss": objective.phi}
+        slopes = await run.sums(kernels.glm_gradient, w, clip=run.plan.clip, **how)
+        H = await run.sums(kernels.glm_hessian, w, hess_clip=run.plan.arguments["hess_clip"], **how)
         self._run.ledger.append(self._release)
         slope = np.sum(p * (slopes / sizes + penalty * w), axis=1, keepdims=True)
         curved = np.einsum("ki,kij,kj->k", p, H, p)[:, np.newaxis] / sizes

@@ -4,6 +4,7 @@ from typing import Any, cast
 
 from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
+from dpkern.models.losses import LOSS_OF_TASK
 from dpkern.models.networks import MLP
 from dpkern.party import Remote
 from dpkern.solvers.admm import admm
@@ -95,7 +96,7 @@ def _named(name: str, data: object, arguments: dict[str, Any]) -> tuple[Solver, 
     if name == "auto":
         task = data.task if isinstance(data, SiloData | Remote) else None
         suits: dict[str, dict[str, Any]] = {
-            "regression": {"loss": "squared"},
+            "regression": {"loss": LOSS_OF_TASK["regression"]},
             "multiclass": {"model": MLP(hidden=())},
         }
         if arguments.get("model") is None and "loss" not in arguments:

@@ -12,16 +12,13 @@ those of calibration "paper". For min_z (1/n) sum_i f_i(z) + r(z):
         zhat = mean_i u_i
         z = prox_{gamma r}(zhat)
     return z
-
     sound, central:  noise on the sum of what users send
     sound, local:    u_i = u_i + 2 lam (x_i - z) + Z_i, a message that everybody sees
     paper:           u_i = u_i + 2 lam (x_i - z + eta_i / 2), whatever the mode
 
 f_i is the clipped loss of record i. The paper calibrates the users' independent noises as if all of
-them were one noise on the mean; the certificate states the guarantee that they really give.
-
-Silos as users extend the paper: f_j is the mean of a silo's clipped losses, x_j comes from K
-gradient steps, and means are weighted (`dpkern.solvers.releases.admm_silos`).
+them were one noise on the mean; the certificate states the guarantee that they really give. Silos
+as users extend the paper (`dpkern.solvers.releases.admm_silos`).
 """
 
 import math
@@ -30,10 +27,14 @@ from typing import Any, Literal
 from dpkern.solvers.base import AUTO, Count, Run, SolverResult, solver
 from dpkern.solvers.base.options import CountOrNone, UpToOne
 from dpkern.solvers.base.settings import implicit
-from dpkern.solvers.releases.admm_users import NOT_SUMMED, Consensus
+from dpkern.solvers.releases.admm_users import NOT_SUMMED, Consensus, with_consensus
 
 
-@solver(trusts=("central", "local", "silo"), paper=("central", "local"), settings=implicit)
+@solver(
+    trusts=("central", "local", "silo"), paper=("central", "local"), settings=implicit,
+    resolve=with_consensus, error=(0.17, 0.86), seconds=(1.1, 0.0), of_silos={"users": "silos"},
+    audit={"rounds": 4, "prox_step": 1e-5},
+)  # fmt: skip
 async def admm(
     run: Run,
     *,

@@ -25,18 +25,15 @@ from dpkern.solvers.base import AUTO, BOTH, Count, Positive, Returns, Run, Solve
 from dpkern.solvers.base.options import Share
 from dpkern.solvers.base.settings import direction_floor, newton_directions
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
-from dpkern.solvers.releases.hessian import hessian_bound
-from dpkern.solvers.releases.newton_direction import NoisyDirection, shared
+from dpkern.solvers.releases.newton_direction import NoisyDirection, shared, with_curvature
 from dpkern.solvers.releases.returned import Returned
 
 
 @solver(
-    trusts=("central",),
-    federated=False,
-    neighbours=BOTH,
-    penalties="l2",
-    settings=newton_directions,
-)
+    trusts=("central",), federated=False, neighbours=BOTH, penalties="l2",
+    settings=newton_directions, resolve=with_curvature, error=(0.27, 0.7), seconds=(0.85, 370.0),
+    hessians=True, audit={"rounds": 1},
+)  # fmt: skip
 async def double_noise_newton(
     run: Run,
     *,
@@ -100,11 +97,11 @@ async def double_noise_newton(
 
     The paper's constants are equal to these with neighbours "add_remove", or larger.
     """
-    B, objective = hessian_bound(run, hess_clip), run.objective
+    objective = run.objective
     mu_g, *mu = shared(run, gradient_share, trace_share)
     gradient = NoisyMeanGradient(run, mu=mu_g)
-    least = direction_floor(objective, gradient.noise_std, run.clip)
-    newton = NoisyDirection(run, hess_clip=B, mu=mu, regularisation=least)
+    least = direction_floor(objective, gradient.noise_std, run.plan.clip)
+    newton = NoisyDirection(run, mu=mu, regularisation=least)
 
     w, returned = objective.start(), Returned(run, rounds)
     run.notes = newton.notes

@@ -26,7 +26,16 @@ from typing import Literal
 import numpy as np
 
 from dpkern.papers import noise
-from dpkern.solvers.base import AUTO, BOTH, Count, Returns, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base import (
+    AUTO,
+    BOTH,
+    Count,
+    Returns,
+    Run,
+    SolverResult,
+    StepSize,
+    solver,
+)
 from dpkern.solvers.base.settings import federated_descent
 from dpkern.solvers.releases.local_runs import (
     NOT_HIDDEN,
@@ -38,13 +47,10 @@ from dpkern.solvers.releases.local_runs import (
 
 
 @solver(
-    trusts=("central", "silo"),
-    neighbours=BOTH,
-    paper=("central",),
-    settings=federated_descent,
-    person_sums=True,
-    on_card=True,
-)
+    trusts=("central", "silo"), neighbours=BOTH, paper=("central",), settings=federated_descent,
+    person_sums=True, on_card=True, error=(0.17, 0.95), seconds=(0.75, 0.0),
+    audit={"rounds": 4, "local_steps": 1, "step_size": 1e-5}, sends_models=True,
+)  # fmt: skip
 async def federated_gd(
     run: Run,
     *,
@@ -61,10 +67,6 @@ async def federated_gd(
     local_steps : int
         Steps K of every silo between two aggregations; T = rounds K. "auto" is 1, which has the
         least noise for its horizon; more of them save communication.
-    returns : {"auto", "last", "average", "tail"}, int or float
-        Which iterate is returned. A whole number is the average of so many last ones, of all where
-        there are fewer; one below 1 the average of this share of them, and "tail" of a third.
-        "auto" is "tail" with a budget and step_size "auto", else "last".
 
     Notes
     -----
@@ -90,16 +92,16 @@ async def federated_gd(
 
     Everything else is post-processing.
     """
-    if run.sizes_are_hidden and (accounting == "last_iterate" or local_steps > 1):
+    if run.plan.sizes_are_hidden and (accounting == "last_iterate" or local_steps > 1):
         raise ValueError(
             "neighbours='add_remove' needs local_steps=1 and accounting='composition' in "
             "federated_gd: the effect of an added or removed record on hidden steps is not bounded"
         )
-    eta, data, claim = run.step_sizes(), run.objective.data, run.claimed
+    eta, data, claim = run.plan.step_sizes, run.objective.data, run.plan.claimed
     sigma = None
     if claim is not None:
         n_min, T = int(data.sizes.min()), eta.size
-        s = noise.federated_gd(claim, clip=run.clip, smallest=n_min, m=data.m, steps=T)
+        s = noise.federated_gd(claim, clip=run.plan.clip, smallest=n_min, m=data.m, steps=T)
         sigma = np.full(data.m, s)
     if local_steps > 1 and sigma is not None:
         return await average_runs(run, eta, NoisySteps(run, sigma=sigma * data.sizes), NOT_HIDDEN)

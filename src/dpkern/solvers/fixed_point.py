@@ -28,7 +28,7 @@ from dpkern.solvers.releases.operators import (
     block_sizes,
     check_operator,
     choose_operator,
-    relaxations,
+    with_operator,
 )
 
 UNCHECKED = (
@@ -37,7 +37,10 @@ UNCHECKED = (
 )
 
 
-@solver(trusts=("central",), federated=False, settings=relaxed, on_card=True)
+@solver(
+    trusts=("central",), federated=False, settings=relaxed, resolve=with_operator, on_card=True,
+    error=(0.16, 0.86), seconds=(0.89, 32.0),
+)  # fmt: skip
 async def fixed_point(
     run: Run,
     *,
@@ -88,12 +91,13 @@ async def fixed_point(
 
     History and callbacks have one entry for every round with an active block.
     """
-    lam, sizes = relaxations(run), block_sizes(run)
+    lam = np.broadcast_to(run.plan.arguments["relaxation"], rounds)
+    sizes = block_sizes(run.plan, run.objective.data.d)
     active = activate_blocks(run.public, blocks=len(sizes), rounds=rounds, probability=activation)
     releases = int(np.count_nonzero(active.any(axis=1)))
-    R = choose_operator(run, run.mu_of_one(max(releases, 1)))
+    R = choose_operator(run, run.plan.mu_of_one(max(releases, 1)))
 
-    if isinstance(operator, Declared) and run.budget is not None:
+    if isinstance(operator, Declared) and run.plan.budget is not None:
         run.notes = (UNCHECKED,)
     u = run.objective.start()
     for k in run.numbered_rounds():

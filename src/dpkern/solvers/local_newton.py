@@ -23,12 +23,11 @@ search reads un-noised losses, gradients and Hessians, which no theorem covers.
 
 import numpy as np
 
-from dpkern.papers import noise
 from dpkern.papers.line_search import PaperSearch
 from dpkern.solvers.base import AUTO, BOTH, Count, Positive, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.settings import newton
-from dpkern.solvers.releases.hessian import NewtonSystem, hessian_bound
-from dpkern.solvers.releases.newton_steps import Steps, budgets, step_rule
+from dpkern.solvers.releases.hessian import NewtonSystem
+from dpkern.solvers.releases.newton_steps import step_rule, with_floor
 
 NOT_SEEN = (
     "upper bound: every noisy sum of a silo is charged as if it had been released; that only the "
@@ -37,8 +36,10 @@ NOT_SEEN = (
 
 
 @solver(
-    trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), penalties="l2", settings=newton
-)
+    trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), penalties="l2",
+    settings=newton, resolve=with_floor, error=(0.23, 0.85), seconds=(0.98, 170.0),
+    hessians=True,
+)  # fmt: skip
 async def local_newton(
     run: Run,
     *,
@@ -88,22 +89,14 @@ async def local_newton(
     The history holds, for every round, the norm of the released mean gradient at its start and the
     mean step, summed over local steps.
     """
-    L, silo = local_steps, run.trust == "silo"
-    if not silo and L > 1:
-        raise ValueError(f"local_steps must be 1 under trust='central' in local_newton, got {L}")
-    T, B = rounds * L, hessian_bound(run, hess_clip)
-    mu_g, mu_H, mu_v = budgets(run, step_size, T)
-    sigma, rule = None, step_size if isinstance(step_size, str) else ""
-    if run.budget is not None and L > 1:
+    L, silo = local_steps, run.plan.trust == "silo"
+    if run.plan.budget is not None and L > 1:
         run.bound, run.notes = "upper", (NOT_SEEN,)
-    if run.budget is not None and run.paper:
-        run.claim, releases = {"mu": run.budget.mu}, 2 * T if mu_v is None else 3 * T
-        sigma = noise.newton(run.budget.mu, clip=run.clip, hess_clip=B, releases=releases)
-    system = NewtonSystem(run, hess_clip=B, floor=floor, mu=(mu_g, mu_H), sigma=sigma)
-    if rule == "paper_search":
-        steps: Steps = PaperSearch(run, hess_clip=B, max_step=max_step)
-    else:
-        steps = step_rule(run, step_size, mu=mu_v, max_step=max_step)
+    if run.plan.budget is not None and run.plan.paper:
+        run.claim = {"mu": run.plan.budget.mu}
+    system = NewtonSystem(run)
+    searched = isinstance(step_size, str) and step_size == "paper_search"
+    steps = PaperSearch(run, max_step=max_step) if searched else step_rule(run, system.search_mu)
 
     weight, w = run.objective.shares() if silo else np.ones(1), run.objective.start()
     for r in run.numbered_rounds():

@@ -23,19 +23,25 @@ import numpy as np
 from dpkern.papers import noise as printed
 from dpkern.privacy.sampling.record_sampling import SAMPLERS
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.plan import RunPlan, with_step_sizes
 from dpkern.solvers.base.settings import local_descent
 from dpkern.solvers.releases.local_batches import NoisyBatchSteps, hidden_batch_steps
 from dpkern.solvers.releases.local_runs import HIDDEN, IN_TURN, average_runs
 
 
+def _with_noise(plan: RunPlan, objective: Objective) -> RunPlan:
+    if plan.arguments["noise"] is None:
+        plan = plan.with_arguments(noise="step" if plan.trust == "silo" else "round")
+    return with_step_sizes(plan, objective)
+
+
 @solver(
-    trusts=("central", "silo"),
-    neighbours=BOTH,
-    paper=("silo",),
-    samplers=SAMPLERS,
-    models="any",
-    settings=local_descent,
-)
+    trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), samplers=SAMPLERS,
+    models="any", settings=local_descent, resolve=_with_noise, error=(0.16, 0.81),
+    seconds=(0.91, 0.0), hidden=("central",),
+    audit={"rounds": 4, "local_steps": 1, "step_size": 1e-5},
+)  # fmt: skip
 async def local_sgd(
     run: Run,
     *,
@@ -75,17 +81,16 @@ async def local_sgd(
     Calibration "paper" (noise="step") draws sqrt(8 K R ln(1/delta)) C / (n_j epsilon) on the silo's
     mean and certifies its true guarantee.
     """
-    if noise is None:
-        noise = run.parameters["noise"] = "step" if run.trust == "silo" else "round"
-    eta = run.step_sizes()
-    if noise == "round" and (model := run.parameters["model"]) is not None:
+    eta = run.plan.step_sizes
+    if noise == "round" and (model := run.plan.arguments["model"]) is not None:
         raise TypeError(f"model must be linear, got {model.name!r}; others need trust='silo' here")
     if noise == "round":
-        notes = (HIDDEN,) if run.parameters["sampling"] == "full" else (HIDDEN, IN_TURN)
+        notes = (HIDDEN,) if run.plan.arguments["sampling"] == "full" else (HIDDEN, IN_TURN)
         return await average_runs(run, eta, hidden_batch_steps(run, eta), *notes)
-    if run.trust != "silo":
+    if run.plan.trust != "silo":
         raise ValueError("noise='step' needs trust='silo' in local_sgd")
     sigma, sizes = None, run.objective.sizes.astype(np.float64)
-    if run.claimed is not None:
-        sigma = printed.minibatch_sgd(run.claimed, clip=run.clip, sizes=sizes, releases=eta.size)
+    if (claim := run.plan.claimed) is not None:
+        clip, releases = run.plan.clip, eta.size
+        sigma = printed.minibatch_sgd(claim, clip=clip, sizes=sizes, releases=releases)
     return await average_runs(run, eta, NoisyBatchSteps(run, sigma))

@@ -10,12 +10,15 @@ trusted server", AISTATS 2023 (Lowy, Razaviyayn 2021, Algorithm 1), with a prox:
 Gradients of f are clipped per record; h is the proximal penalty.
 """
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.papers import noise
 from dpkern.privacy.sampling.record_sampling import SAMPLERS
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base.plan import with_step_sizes
 from dpkern.solvers.base.settings import batches
 from dpkern.solvers.releases.gradient import what_is_summed
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
@@ -24,15 +27,10 @@ from dpkern.solvers.releases.returned import Returned
 
 
 @solver(
-    trusts=("central", "silo", "shuffle"),
-    neighbours=BOTH,
-    paper=("silo",),
-    settings=batches,
-    samplers=SAMPLERS,
-    models="any",
-    person_sums=True,
-    on_card=True,
-)
+    trusts=("central", "silo", "shuffle"), neighbours=BOTH, paper=("silo",), settings=batches,
+    samplers=SAMPLERS, models="any", person_sums=True, on_card=True,
+    resolve=partial(with_step_sizes, theorem=1.0), error=(0.14, 0.85), seconds=(0.76, 0.0),
+)  # fmt: skip
 async def minibatch_sgd(
     run: Run,
     *,
@@ -65,22 +63,22 @@ async def minibatch_sgd(
     Calibration "paper" draws s_j = sqrt(8 R ln(1/delta)) C / (n_j epsilon) and certifies its true
     guarantee.
     """
-    return await descend(run, run.step_sizes(theorem=1.0)[:, 0], rounds)
+    return await descend(run, run.plan.step_sizes[:, 0], rounds)
 
 
 async def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) -> SolverResult:
     """Run R proximal steps along noisy mean gradients; `rounds_in_formula` is R in the paper's."""
     objective = run.objective
-    silos = Participation(run, np.ones(run.rounds, dtype=np.int64))
-    sampler, sigma, claim = sampler_of(run, run.rounds), None, run.claimed
+    silos = Participation(run, np.ones(run.plan.rounds, dtype=np.int64))
+    sampler, sigma, claim = sampler_of(run.plan, objective, run.plan.rounds), None, run.plan.claimed
     if claim is not None:
         sizes = objective.sizes if rounds_in_formula > 1 else np.array(sampler.batch_sizes)
         sigma = noise.minibatch_sgd(
-            claim, clip=run.clip, sizes=sizes.astype(np.float64), releases=rounds_in_formula
+            claim, clip=run.plan.clip, sizes=sizes.astype(np.float64), releases=rounds_in_formula
         )
-    family = Family(what_is_summed(run), range(run.rounds), sampler, sigma=sigma)
+    family = Family(what_is_summed(run), range(run.plan.rounds), sampler, sigma=sigma)
     gradient = NoisyMeans(run, sums_of(run), family, silos, *allocate(run, [family], silos))
-    returned = Returned(run, run.rounds)
+    returned = Returned(run, run.plan.rounds)
 
     w = objective.start()
     done = await gradient.compiled_rounds(w, eta, returned.extend)

@@ -13,19 +13,19 @@ A record is in one release, so the releases compose in parallel: s_j = 2 C / (K 
 prints the step 1/beta; its analysis and Algorithm 6 have 1/(2 beta).)
 """
 
+from functools import partial
+
 from dpkern.solvers.base import AUTO, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base.plan import with_step_sizes
 from dpkern.solvers.base.settings import one_pass
 from dpkern.solvers.minibatch_sgd import descend
 
 
 @solver(
-    trusts=("central", "silo", "shuffle"),
-    paper=("silo",),
-    samplers=("one_pass",),
-    models="any",
-    settings=one_pass,
-    on_card=True,
-)
+    trusts=("central", "silo", "shuffle"), paper=("silo",), samplers=("one_pass",), models="any",
+    settings=one_pass, on_card=True, resolve=partial(with_step_sizes, theorem=0.5),
+    error=(0.24, 0.5), seconds=(0.0, 150.0), audit={"rounds": 2, "step_size": 1e-5},
+)  # fmt: skip
 async def prox_sgd(
     run: Run,
     *,
@@ -50,4 +50,4 @@ async def prox_sgd(
     By default batches have floor(n / R) records, n of the smallest silo. Calibration "paper" draws
     s_j = sqrt(8 ln(1/delta)) C / (epsilon K) and certifies its true guarantee.
     """
-    return await descend(run, run.step_sizes(theorem=0.5)[:, 0], 1)
+    return await descend(run, run.plan.step_sizes[:, 0], 1)

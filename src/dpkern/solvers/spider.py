@@ -28,17 +28,16 @@ from dpkern.solvers.releases.means import (
     difference_clip,
     noisy_means,
     sampler_of,
+    with_updates,
 )
 from dpkern.solvers.releases.returned import Returned
 
 
 @solver(
-    trusts=("central", "silo", "shuffle"),
-    paper=("silo",),
-    settings=variance_reduced,
-    samplers=("full", "without_replacement"),
-    models="any",
-)
+    trusts=("central", "silo", "shuffle"), paper=("silo",), settings=variance_reduced,
+    samplers=("full", "without_replacement"), models="any", resolve=with_updates,
+    error=(0.41, 0.95), seconds=(1.3, 33.0), differences=True,
+)  # fmt: skip
 async def spider(
     run: Run,
     *,
@@ -79,17 +78,15 @@ async def spider(
     and certifies its true guarantee: a larger epsilon than claimed if q > 1.
     """
     objective, alternate = run.objective, variant == "alternate"
-    T, q, draws = rounds, refresh_every, range(rounds)  # draws: where silos are drawn anew
+    T, eta = run.plan.updates, run.plan.step_sizes[:, 0]
+    q, draws = refresh_every, range(T)  # draws: where silos are drawn anew
     if alternate:
-        if rounds < 2:
-            raise ValueError(f"rounds must be at least 2 with variant='alternate', got {rounds}")
-        T, q, draws = 2 * rounds - 2, 2, range(-1, 2 * rounds - 2, 2)
-    run.updates = T
-    eta = run.step_sizes(theorem=0.5)[:, 0]
-    sampler, silos = sampler_of(run, T), Participation(run, np.diff([*np.maximum(draws, 0), T]))
+        q, draws = 2, range(-1, T, 2)
+    sampler = sampler_of(run.plan, objective, T)
+    silos = Participation(run, np.diff([*np.maximum(draws, 0), T]))
     printed = noise.Spider(
-        run.claimed,
-        clip=run.clip,
+        run.plan.claimed,
+        clip=run.plan.clip,
         sizes=objective.sizes.astype(np.float64),
         rounds=rounds,
         refresh_every=q,
@@ -110,7 +107,7 @@ async def spider(
         if r % q == 0:
             h = await gradients.gradient(r, w)
         else:
-            C_r = 2.0 * run.clip if alternate else difference_clip(run, w - previous)
+            C_r = 2.0 * run.plan.clip if alternate else difference_clip(run, w - previous)
             h = h + await differences.difference(
                 r, w, previous, clip=C_r, sigma=printed.difference(C_r)
             )

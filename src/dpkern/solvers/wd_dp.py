@@ -37,7 +37,10 @@ from dpkern.solvers.releases.local_runs import (
 )
 
 
-@solver(trusts=("central", "silo"), paper=("central",), settings=hidden_descent)
+@solver(
+    trusts=("central", "silo"), paper=("central",), settings=hidden_descent, error=(0.28, 0.68),
+    seconds=(0.45, 0.0), audit={"local_steps": 4, "step_size": 1e-5}, sends_models=True,
+)  # fmt: skip
 async def wd_dp(
     run: Run,
     *,
@@ -68,17 +71,17 @@ async def wd_dp(
     epsilon and of delta each: mu <= max_j 2 C sqrt(T) / (n_j s), by composing each silo's own
     steps.
     """
-    eta = run.step_sizes()
-    if run.claimed is None:
+    eta = run.plan.step_sizes
+    if run.plan.claimed is None:
         return await average_runs(run, eta, *local_advance(run, eta, accounting))
     return await average_runs(run, eta, _paper(run), NOT_HIDDEN)
 
 
 def _paper(run: Run) -> Advance:
     """The paper's algorithm, noise on the weights included."""
-    data, claim = run.objective.data, run.claimed
+    data, claim = run.objective.data, run.plan.claimed
     assert claim is not None
-    s, s_w = noise.wd_dp(claim, clip=run.clip, n=data.n, steps=run.local_steps)
+    s, s_w = noise.wd_dp(claim, clip=run.plan.clip, n=data.n, steps=run.plan.local_steps)
     steps = NoisySteps(run, sigma=s * data.sizes.astype(np.float64))
 
     async def advance(w: NDArray[np.float64], eta: NDArray[np.float64]) -> NDArray[np.float64]:

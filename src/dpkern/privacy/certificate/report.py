@@ -32,8 +32,6 @@ SELECTED = (
 )
 
 _TITLE = "Privacy certificate"
-# Guarantees that have neither mu nor rho, in words.
-_GUARANTEES = {"selection": "selection", "objective_perturbation": "minimiser"}
 
 
 def adversaries(trust: str, declared: Mapping[str, Any]) -> str:
@@ -74,7 +72,7 @@ def _entries(certificate: "Certificate") -> list[tuple[str, str]]:
     rows = [("guarantee", "none: epsilon is infinite at every delta")]
     if c.states_something:
         rows = [("epsilon", f"{most}{_epsilon(c, c.stated_delta or 1e-6)}")]
-    has_own_kind = c.guarantee.name in _GUARANTEES
+    has_own_kind = c.guarantee.word != ""
     rows += [
         ("unit", c.unit),
         ("neighbours", c.neighbours),
@@ -114,7 +112,7 @@ def _epsilon(certificate: "Certificate", delta: float) -> str:
     epsilon = certificate.epsilon(delta)
     text = f"{_rounded_up(epsilon)} at delta {delta!r}"
     if epsilon == math.inf and certificate.states_something:
-        what = _GUARANTEES.get(certificate.guarantee.name, "rho")
+        what = certificate.guarantee.word or "rho"
         text += f" (too small a delta for this {what} and 2^-100 of sampling error per draw)"
     return text
 

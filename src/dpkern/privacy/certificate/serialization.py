@@ -26,9 +26,7 @@ from typing import TYPE_CHECKING, Any
 from dpkern._files import refuse_unwritable, replacing
 from dpkern._json import decode, digest, encode
 from dpkern.privacy.certificate.ledger import Release
-from dpkern.privacy.guarantees.base import ConcentratedDP, GaussianDP, Guarantee
-from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
-from dpkern.privacy.guarantees.selection import Selection
+from dpkern.privacy.guarantees.base import GUARANTEES
 
 if TYPE_CHECKING:
     from dpkern.privacy.certificate.certificate import Certificate
@@ -38,9 +36,6 @@ FORMAT, VERSION = "dpkern certificate", 1
 #: The deltas at which epsilon is stated beside that of the certificate.
 STANDARD_DELTAS = (1e-5, 1e-6, 1e-8)
 
-_GUARANTEES: dict[str, type[Guarantee]] = {
-    kind.name: kind for kind in (GaussianDP, ConcentratedDP, Selection, ObjectivePerturbation)
-}
 _ENVELOPE = ("format", "version", "digest")
 _PLAIN = (
     *("unit", "group_size", "neighbours", "trust", "trust_of_runs", "adversary"),
@@ -146,10 +141,10 @@ def _decoded(kind: type["Certificate"], values: Mapping[str, Any]) -> "Certifica
     }
     stated = decode(values["guarantee"])
     of = dict(stated["law"])
-    if of.get("name") not in _GUARANTEES:
-        kinds = " or ".join(map(repr, _GUARANTEES))
+    if of.get("name") not in GUARANTEES:
+        kinds = " or ".join(map(repr, GUARANTEES))
         raise ValueError(f"law must be {kinds}, got {of.get('name')!r}")
-    fields["guarantee"] = _GUARANTEES[of.pop("name")](**of)
+    fields["guarantee"] = GUARANTEES[of.pop("name")](**of)
     fields |= {name: stated[name] for name in ("bound", "amplified", "at_delta")}
     if "parts" in values:
         fields["parts"] = tuple(_decoded(kind, part) for part in values["parts"])

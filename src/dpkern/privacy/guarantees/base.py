@@ -21,11 +21,19 @@ from dpkern.privacy.guarantees.zcdp import zcdp_delta, zcdp_epsilon
 DRAW_ERROR = 2.0**-100
 
 
+#: All guarantees by name.
+GUARANTEES: dict[str, "type[Guarantee]"] = {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Guarantee(ABC):
     """A guarantee for exact noise, as delta at every epsilon."""
 
     name: ClassVar[str]  #: the guarantee's name in files
+    word: ClassVar[str] = ""  #: what a report calls it where it has neither mu nor rho
+
+    def __init_subclass__(cls) -> None:
+        GUARANTEES[cls.name] = cls
 
     @abstractmethod
     def delta(self, epsilon: float) -> float:

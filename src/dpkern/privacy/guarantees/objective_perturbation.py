@@ -68,6 +68,7 @@ class ObjectivePerturbation(Guarantee):
     """
 
     name = "objective_perturbation"
+    word = "minimiser"
 
     volume: float
     shift: float

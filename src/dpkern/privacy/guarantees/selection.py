@@ -59,6 +59,7 @@ class Selection(Guarantee):
     """
 
     name = "selection"
+    word = "selection"
 
     mu: float
     eta: float

@@ -76,33 +76,63 @@ def sample_users(
     return ParticipationSchedule.capped(drawn.reshape(rounds, participants) % n, most)
 
 
-def walk_graph(
-    stream: NoiseStream | PublicDraws,
-    *,
-    n: int,
-    hops: int,
-    graph: Any = None,
-    most: int | None = None,
-) -> ParticipationSchedule:
-    """Draw the random walk of a token, which has one of n users per round, by one release.
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A public connected graph of n users, on which a token walks.
 
-    The first user is drawn uniformly, and the next one among the neighbours in `graph`, the sparse
-    symmetric adjacency matrix of a connected graph, of which every nonzero entry is an edge. None
-    is the complete graph with self-loops. After `most` participations a user passes the token on
-    unchanged.
+    User i has the neighbours ends[starts[i] : starts[i + 1]]; without them, all users and itself.
     """
-    neighbours = None if graph is None else _neighbours(graph, n)
+
+    n: int
+    declaration: str  #: what a certificate says of it
+    starts: list[int] | None = None  # lists, whose elements Python reads faster than arrays
+    ends: list[int] | None = None
+
+    @classmethod
+    def of(cls, adjacency: Any, n: int) -> Self:
+        """Return the graph of a sparse symmetric matrix, or of None the complete one.
+
+        Every nonzero entry is an edge.
+        """
+        if adjacency is None:
+            return cls(n, "complete")
+        if not scipy.sparse.issparse(adjacency):
+            raise TypeError(
+                f"graph must be None or a scipy.sparse adjacency, got {type(adjacency).__name__}"
+            )
+        if adjacency.shape != (n, n):
+            raise ValueError(
+                f"graph must have shape {(n, n)}, one row per user, got {adjacency.shape}"
+            )
+        edges = scipy.sparse.csr_array(adjacency != 0)
+        if (edges != edges.T).nnz:
+            raise ValueError("graph must be symmetric, got an edge that leads one way only")
+        parts = scipy.sparse.csgraph.connected_components(edges, directed=False)[0]
+        if parts > 1 or not edges.nnz:
+            raise ValueError(f"graph must be connected, with an edge at least, got {parts} parts")
+        edges.sort_indices()
+        said = f"connected, {adjacency.nnz} entries"
+        return cls(n, said, edges.indptr.tolist(), edges.indices.tolist())
+
+
+def walk_graph(
+    stream: NoiseStream | PublicDraws, graph: Graph, *, hops: int, most: int | None = None
+) -> ParticipationSchedule:
+    """Draw the random walk of a token, which has one user per round, by one release.
+
+    The first user is drawn uniformly, and the next one among its neighbours. After `most`
+    participations a user passes the token on unchanged.
+    """
     with stream.release() as key:
         u = _uniform(key.words(Purpose.WALK, hops))
-    if neighbours is None:
+    if graph.starts is None or graph.ends is None:
         # Uniform up to n 2^-53, which suffices for public choices.
-        return ParticipationSchedule.capped((u * n).astype(np.int64)[:, np.newaxis], most)
-    start, ends = neighbours
-    at = int(u[0] * n)
+        return ParticipationSchedule.capped((u * graph.n).astype(np.int64)[:, np.newaxis], most)
+    at = int(u[0] * graph.n)
     walk = [at]
     for x in u[1:].tolist():
-        first = start[at]
-        at = ends[first + int(x * (start[at + 1] - first))]
+        first = graph.starts[at]
+        at = graph.ends[first + int(x * (graph.starts[at + 1] - first))]
         walk.append(at)
     return ParticipationSchedule.capped(np.array(walk, dtype=np.int64)[:, np.newaxis], most)
 
@@ -116,24 +146,6 @@ def activate_blocks(
     with stream.release() as key:
         u = _uniform(key.words(Purpose.SAMPLING, rounds * blocks))
     return (u < probability).reshape(rounds, blocks)
-
-
-def _neighbours(graph: Any, n: int) -> tuple[list[int], list[int]]:
-    """Return the adjacency in CSR format as lists, whose elements Python reads faster."""
-    if not scipy.sparse.issparse(graph):
-        raise TypeError(
-            f"graph must be None or a scipy.sparse adjacency, got {type(graph).__name__}"
-        )
-    if graph.shape != (n, n):
-        raise ValueError(f"graph must have shape {(n, n)}, one row per user, got {graph.shape}")
-    edges = scipy.sparse.csr_array(graph != 0)
-    if (edges != edges.T).nnz:
-        raise ValueError("graph must be symmetric, got an edge that leads one way only")
-    parts = scipy.sparse.csgraph.connected_components(edges, directed=False)[0]
-    if parts > 1 or not edges.nnz:
-        raise ValueError(f"graph must be connected, with an edge at least, got {parts} parts")
-    edges.sort_indices()
-    return edges.indptr.tolist(), edges.indices.tolist()
 
 
 def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:

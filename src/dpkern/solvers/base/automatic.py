@@ -8,9 +8,12 @@ from dpkern.models.losses import get_loss
 from dpkern.privacy import Budget
 from dpkern.solvers.base.declaration import Solver
 from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.options import SHARED
 from dpkern.solvers.base.public_numbers import public_numbers
 from dpkern.solvers.base.settings import moments_suffice
-from dpkern.solvers.base.shared import SHARED
+
+#: What "auto" may be where moments are not exact enough, the solver of most runs first.
+CHOSEN = ("gradient_descent", "minibatch_sgd", "admm")
 
 
 def chosen(trust: object = "central", model: object = None, *, moments: bool = False) -> str:

@@ -3,7 +3,7 @@
 From the declaration follow the public signature, the documentation of arguments, the checks and
 their errors, what the certificate declares, the command line's options and the cases of the tests.
 A solver's file defines one coroutine function of a `Run` and of the solver's own options, which
-awaits every sum over the records (lockstep.py):
+awaits every sum over the records (backends.py):
 
     @solver(trusts=("central", "silo"), neighbours=BOTH)
     async def gradient_descent(run: Run, *, rounds: Count = 300) -> SolverResult:
@@ -14,24 +14,30 @@ released, to whom, its sensitivity and why. `solver` turns it into the public fu
 ``gradient_descent(data, *, budget, clip, rounds, **shared)``.
 """
 
-import copy
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, cast
-
-import numpy as np
 
 from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
 from dpkern.party import Remote
-from dpkern.solvers.base.lockstep import Algorithm, finish
-from dpkern.solvers.base.options import Option, check_choice, entry, options_of, sections
+from dpkern.solvers.base.backends import Algorithm, finish
+from dpkern.solvers.base.options import (
+    COMMON,
+    SHARED,
+    Option,
+    batch_options,
+    checked_values,
+    entry,
+    options_of,
+    sections,
+)
+from dpkern.solvers.base.plan import Resolver, with_step_sizes
 from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
+from dpkern.solvers.base.run import begin
 from dpkern.solvers.base.settings import Rule, descent
-from dpkern.solvers.base.shared import COMMON, SHARED, batch_options
 
 _BUDGET = "budget=dpkern.Budget(epsilon=..., delta=...)"
 
@@ -52,9 +58,19 @@ class Declaration:
     models: Literal["linear", "any"] = "linear"
     penalties: Literal["any", "l2"] = "any"
     settings: Rule = descent  #: the rule for options that are "auto"
+    resolve: Resolver = with_step_sizes  #: derives further arguments of a plan from others
     person_sums: bool = False  #: whether a person's summed gradient can be clipped
     on_card: bool = False  #: whether its sums over records with a copy on a card are taken there
     federated: bool = True  #: whether all releases are sums over silos or messages of silos
+    sends_models: bool = False  #: whether silos send a message after their local steps
+    #: Arguments with which silos send messages, and those for which certificates are nearly tight.
+    of_silos: Mapping[str, Any] = field(default_factory=dict)
+    audit: Mapping[str, Any] = field(default_factory=lambda: {"rounds": 4, "step_size": 1e-5})
+    hidden: tuple[str, ...] = ()  #: trust models under which its local steps are hidden
+    differences: bool = False  #: whether differences of gradients are released
+    hessians: bool = False  #: whether Hessians of records are summed
+    error: tuple[float, float] | None = None  #: scale and power that planning.py takes
+    seconds: tuple[float, float] | None = None  #: passes and microseconds of a step
     gaussian: bool = True  #: whether a certificate of one run can have a mu
     loss: str = ""  #: its default loss, where that is not the one of all solvers
     summary: str = ""  #: the documentation of the algorithm
@@ -93,18 +109,8 @@ class Declaration:
                 if name in ("epsilon", "delta", "mu", "rho"):
                     hint = f"; give {_BUDGET}"
                 raise TypeError(f"{self.name} has no argument {name!r}{hint}")
-        offered = self.offers
-        values = {}
-        for name, option in known.items():
-            default = self.loss if self.loss and name == "loss" else option.default
-            value = arguments.get(name, default)
-            if isinstance(value, np.ndarray | list):
-                value = copy.copy(value)  # callbacks may change the caller's
-            if name in offered:
-                check_choice(name, value, offered[name], self.name)
-            elif option.check is not None:
-                value = option.check(name, value)
-            values[name] = value
+        given = {"loss": self.loss, **arguments} if self.loss else arguments
+        values = checked_values(known, given, self.offers, self.name)
         if len(self.samplers) == 1:
             values["sampling"] = self.samplers[0]
         if values["calibration"] == "paper" and values["trust"] not in self.paper:
@@ -158,9 +164,9 @@ def publish(declaration: Declaration, algorithm: Algorithm) -> Solver:
         if isinstance(data, Remote):
             with data.opened(declaration.name, budget, arguments) as (here, own):
                 return public(here, budget=budget, **own)
-        with Run(declaration, data, budget, values) as run:
+        with begin(declaration, data, budget, values) as run:
             try:
-                return finish(algorithm(run, **run.options))
+                return finish(algorithm(run, **run.plan.options))
             except Exception as error:
                 return run.ended_by(error)
 
@@ -173,14 +179,15 @@ def publish(declaration: Declaration, algorithm: Algorithm) -> Solver:
     return cast(Solver, published)
 
 
-def renamed(public: Solver, name: str, summary: str, notes: str, **defaults: Any) -> Solver:
-    """Return the same solver under another name, with other defaults."""
-    declaration = public.declaration
-    options = dict(declaration.options)
+def renamed(
+    public: Solver, name: str, summary: str, notes: str, defaults: Mapping[str, Any], **offers: Any
+) -> Solver:
+    """Return the same solver under another name, with other defaults and offers."""
+    options = dict(public.declaration.options)
     for key, value in defaults.items():
         options[key] = replace(options[key], default=value)
-    changed = replace(declaration, name=name, options=options, summary=summary, notes=notes)
-    return publish(changed, public.algorithm)
+    offers |= {"name": name, "options": options, "summary": summary, "notes": notes}
+    return publish(replace(public.declaration, **offers), public.algorithm)
 
 
 def _alternatives(name: str, values: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ from dpkern.solvers.base.declaration import Solver
 from dpkern.solvers.base.lockstep import finish_together
 from dpkern.solvers.base.outcome import plain
 from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
+from dpkern.solvers.base.run import begin
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,9 +174,9 @@ def solve_many(
         for row, budget in zip(settings, chosen, strict=True):
             own = {name: row[name] for name in (*varying, "rng")}
             parameters = declaration.complete({**arguments, **own})
-            run = stack.enter_context(Run(declaration, data, budget, parameters))
+            run = stack.enter_context(begin(declaration, data, budget, parameters))
             run.in_lockstep = True
-            runs.append((run, solver.algorithm(run, **run.options)))
+            runs.append((run, solver.algorithm(run, **run.plan.options)))
             stack.callback(runs[-1][1].close)
         for run, _ in runs:
             if run.charge is not None:  # the first release charges all of them, or none

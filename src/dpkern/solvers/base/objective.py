@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
@@ -15,7 +15,8 @@ from dpkern import kernels
 from dpkern._numbers import count
 from dpkern._threads import one_blas_thread, resolve_threads
 from dpkern._typing import FloatArray
-from dpkern.data import SiloData
+from dpkern.data import SiloData, is_sparse
+from dpkern.data.frames import refuse_other_names
 from dpkern.models.losses import Loss
 from dpkern.models.oracles import Oracle, record_gradients
 from dpkern.models.penalties import L1, Constraint, SmoothPenalty, combined
@@ -352,6 +353,37 @@ class Objective:
             split, np.zeros(2 * d), jac=True, bounds=bounds, options=options, method="L-BFGS-B"
         )
         return found.x[:d] - found.x[d:], float(found.fun)
+
+
+def monitored(monitor: Any, objective: Objective) -> Objective | None:
+    """Return the objective on the monitor's records, which is the run's own for "train"."""
+    data = objective.data
+    if monitor is None:
+        return None
+    if isinstance(monitor, str) and monitor == "train":
+        return objective
+    if not isinstance(monitor, SiloData):
+        raise TypeError(
+            "monitor must be None, 'train' or a SiloData of public records, got "
+            f"{type(monitor).__name__}"
+        )
+    refuse_other_names(monitor.feature_names, data.feature_names, "monitor")
+    if monitor.transform != data.transform:
+        raise ValueError(
+            "monitor must have the data's number of features, intercept, feature_range and "
+            f"row_bound, got {monitor.transform} for {data.transform}"
+        )
+    # Empty arrays, of sparse rows without entries, share no memory.
+    values: list[Any] = [X.data if is_sparse(X) else X for X in (monitor.X, data.X)]
+    if monitor is data or np.may_share_memory(values[0], values[1]):
+        raise ValueError(
+            "monitor must hold public records, or be 'train', which the certificate names, got "
+            "records in the memory of the training data"
+        )
+    labels: list[Any] = [monitor.classes, data.classes]
+    if not np.array_equal(labels[0], labels[1]):
+        raise ValueError(f"monitor must have the classes {data.classes}, got {monitor.classes}")
+    return replace(objective, data=monitor, public_size=None)
 
 
 def _proximal_minimiser(

@@ -1,5 +1,9 @@
-"""Options: the arguments of solvers, with their documentation and checks."""
+"""Options: the arguments of solvers, with their documentation and checks.
 
+Those that all solvers share, and those that several have, are declared at the end.
+"""
+
+import copy
 import inspect
 import numbers
 import re
@@ -7,12 +11,19 @@ import textwrap
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import count, not_negative, positive, probability, real
+from dpkern.data import SiloData
+from dpkern.models.losses import Loss, get_loss
+from dpkern.models.oracles import Oracle
+from dpkern.models.terms import Penalty
+from dpkern.privacy import NoiseStream, Release
+from dpkern.privacy.accountant.accountant import Accountant
 
 Check = Callable[[str, Any], Any]
 
@@ -35,7 +46,7 @@ class Option:
     default : object
         Default, from the signature.
     kind, doc : str
-        Type and description, from the docstring's section Parameters.
+        Type and description, from the docstring's section Parameters; a type that is given wins.
     """
 
     check: Check | None = None
@@ -74,6 +85,7 @@ def options_of(
         check = one_of(*choices) if choices else option.check
         if isinstance(parameter.default, str) and parameter.default == AUTO and check:
             check = or_auto(check)
+        kind = option.kind or kind
         found[name] = replace(option, default=parameter.default, check=check, kind=kind, doc=doc)
     if described:
         raise TypeError(f"{function.__name__} has no argument {', '.join(described)}")
@@ -128,6 +140,26 @@ def check_choice(name: str, value: object, choices: Iterable[str], where: str = 
     if not any(type(value) is type(c) and value == c for c in choices):
         where = f" in {where}" if where else ""
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}{where}, got {value!r}")
+
+
+def checked_values(
+    options: Mapping[str, Option],
+    arguments: Mapping[str, Any],
+    offered: Mapping[str, tuple[str, ...]],
+    where: str,
+) -> dict[str, Any]:
+    """Return the values of all options, checked, those that are not given by their defaults."""
+    values = {}
+    for name, option in options.items():
+        value = arguments.get(name, option.default)
+        if isinstance(value, np.ndarray | list):
+            value = copy.copy(value)  # callbacks may change the caller's
+        if name in offered:
+            check_choice(name, value, offered[name], where)
+        elif option.check is not None:
+            value = option.check(name, value)
+        values[name] = value
+    return values
 
 
 def or_none(check: Check) -> Check:
@@ -199,5 +231,225 @@ CountOrNone = Annotated[int | None, Option(or_none(count))]
 Momentum = Annotated[float, Option(below_one)]
 Share = Annotated[float, Option(probability)]
 UpToOne = Annotated[float, Option(up_to_one)]
-Returns = Annotated[str | int | float, Option(check=iterates("auto", "last", "average", "tail"))]
+Returns = Annotated[
+    str | int | float,
+    Option(
+        iterates("auto", "last", "average", "tail"),
+        kind='{"auto", "last", "average", "tail"}, int or float',
+    ),
+]
 StepSize = float | str | Sequence[float] | NDArray[np.float64]
+
+_from_0 = partial(count, least=0)
+Callback = Callable[[int, Release], object]
+Monitor = SiloData | Literal["train"] | None
+PublicSize = int | Sequence[int] | NDArray[np.integer] | None
+
+
+def _loss(name: str, value: Any) -> Loss:
+    if isinstance(value, Oracle):
+        raise TypeError(f"{name} must be a loss, got the model {value.name!r}: give it as model=")
+    return get_loss(value)
+
+
+def _model(name: str, value: object) -> Oracle | None:
+    if value is not None and not isinstance(value, Oracle):
+        raise TypeError(f"{name} must be None or an Oracle, got {type(value).__name__}")
+    return value
+
+
+def _penalty(name: str, value: object) -> Penalty | None:
+    if value is not None and not isinstance(value, Penalty):
+        raise TypeError(
+            f"{name} must be None or a Penalty, such as dpkern.penalties.L1(0.1), got {value!r}"
+        )
+    return value
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def _accountant(name: str, value: object) -> Accountant | None:
+    if value is not None and not isinstance(value, Accountant):
+        hint = f": dpkern.Accountant({value!r})" if isinstance(value, str) else ""
+        raise TypeError(f"{name} must be None or an Accountant, got {type(value).__name__}{hint}")
+    return value
+
+
+def _callback(name: str, value: object) -> object:
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} must be None or callable, got {type(value).__name__}")
+    return value
+
+
+def _shared(
+    *,
+    clip: Annotated[float | None, Option(or_none(partial(positive, or_infinite=True)))] = AUTO,
+    loss: Annotated[str | Loss, Option(check=_loss)] = "logistic",
+    model: Annotated[Oracle | None, Option(check=_model)] = None,
+    penalty: Annotated[Penalty | None, Option(check=_penalty)] = None,
+    l2: NotNegative = 0.0,
+    l1: NotNegative = 0.0,
+    trust: Annotated[str, UNDECLARED] = "central",
+    neighbours: Annotated[str, UNDECLARED] = "replace_one",
+    public_size: Annotated[PublicSize, UNDECLARED] = None,
+    person_clip: Annotated[float | None, Option(or_none(positive), declared=False)] = AUTO,
+    weights: Literal["size", "uniform"] = "size",
+    calibration: str = "sound",
+    colluding: Annotated[int | None, Option(or_none(_from_0), declared=False)] = None,
+    penalize_intercept: Annotated[bool, Option(check=_flag)] = True,
+    accountant: Annotated[Accountant | None, Option(check=_accountant, declared=False)] = None,
+    rng: Annotated[int | NoiseStream | None, UNDECLARED] = None,
+    n_threads: Annotated[int | None, UNDECLARED] = None,
+    progress: Annotated[bool, UNDECLARED] = False,
+    callback: Annotated[Callback | None, Option(check=_callback, declared=False)] = None,
+    monitor: Annotated[Monitor, UNDECLARED] = None,
+) -> None:
+    """Declare the arguments; this function is never called.
+
+    Parameters
+    ----------
+    clip : float, None or "auto"
+        Clip norm: per-record gradients of larger l2 norm are scaled down to it. "auto" follows
+        from the budget, the row bound and public numbers, and is none without a budget; None is
+        none.
+    loss : str or Loss
+        Loss of a linear model: a name or an object of `dpkern.models.losses`.
+    model : Oracle or None
+        A model that is not linear, such as dpkern.MLP(hidden=(64,)) or a subclass of
+        `dpkern.Oracle`; it has its own loss.
+    penalty : Penalty or None
+        A penalty with its strength, a sum of penalties, or a constraint, of `dpkern.penalties`:
+        L1(0.1), L2(1e-3) + L1(1e-4), Simplex(). L2 and PL enter through their gradient, the
+        others through their prox. With a budget, hidden local steps support the prox of L1 alone.
+    l2 : float
+        Shorthand for the penalty L2(l2): (l2/2) |w|^2.
+    l1 : float
+        Shorthand for the penalty L1(l1): l1 |w|_1.
+    trust : {"central", "silo", "shuffle", "local"}
+        The trust model. "central": a trusted aggregator adds the noise to sums over silos;
+        "silo": every silo trusts only itself, and adds noise to each of its messages;
+        "shuffle": a trusted shuffler permutes the records' messages; "local": every record's
+        owner trusts nobody else.
+    neighbours : {"replace_one", "add_remove"}
+        The neighbour relation. "replace_one": the values of one record are replaced, and the
+        numbers of records are public. "add_remove": one record is added or removed, which
+        halves sensitivities and hides those numbers.
+    public_size : int, sequence of m ints or None
+        With "add_remove", a public number of records per silo. One in total suffices under
+        central trust with weights "size", but not for minibatch methods. It replaces the true
+        sizes in weights, means, noise, grids and everything reported. It need not be exact:
+        sums of up to twice as many records are exact, and larger ones may be clamped.
+    person_clip : float, "auto" or None
+        For data with `person`, in clip norms: the norm c to which the sum of a person's clipped
+        gradients is clipped, so that noise is for c records instead of max_records. "auto" is the
+        median number of records of a person where that is less, and the solver's releases are
+        sums of gradients over all records; None is the bound for groups of records, which every
+        solver offers (docs/people.md).
+    weights : {"size", "uniform"}
+        Silo weights p_j = n_j / N or 1 / m.
+    calibration : {"sound", "paper"}
+        "sound" calibrates the noise by this package's proofs; "paper" takes the formula that
+        the solver's paper prints, and certifies the guarantee that it really gives.
+    colluding : int or None
+        Under central trust, the number t of silos that may pool what they know with whoever sees
+        the aggregate. Every silo then adds a share of the noise to its own sum, so that the noise
+        of the m - t others has the budget: std sqrt(m / (m - t)) times the aggregator's, which
+        None is for.
+    penalize_intercept : bool
+        Whether penalties act on the intercept too.
+    accountant : Accountant or None
+        What is charged, before the first release, for what the run may spend, and refuses a run
+        that its budget does not admit.
+    rng : int or NoiseStream or None
+        Source of the noise: None is the operating system's entropy; an int is a seed, which
+        makes the run reproducible and not private.
+    n_threads : int or None
+        Number of threads; None means the cores available to the process. Results do not
+        depend on it.
+    progress : bool
+        Show a progress bar.
+    callback : callable or None
+        Function callback(round, release), called after every round.
+    monitor : SiloData, "train" or None
+        Public records on which the objective and the accuracy are evaluated every round for
+        the history, or "train" for a non-private diagnostic.
+    """
+
+
+SHARED = options_of(_shared)
+
+
+_RETURNS = ("auto", "last", "random", "average", "tail")
+
+
+def _common(
+    *,
+    rounds: Count = AUTO,
+    local_steps: Count = AUTO,
+    step_size: StepSize = "auto",
+    momentum: Momentum = AUTO,
+    accounting: Literal["composition", "last_iterate"] = "composition",
+    hess_clip: float | None = AUTO,
+    sampling: str = "full",
+    batch_size: int | None = AUTO,
+    participation: int | None = None,
+    returns: Annotated[str | int | float, Option(check=iterates(*_RETURNS))] = "auto",
+) -> None:
+    """Declare options that several solvers have; this function is never called.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of rounds, each of which ends with a public model.
+    local_steps : int
+        Steps of every silo in a round.
+    step_size : float, sequence of floats or str
+        One step size, or one for every step of all rounds. "auto" follows from public numbers,
+        with the clip norm and the number of rounds (docs/settings.md), or is 1 / beta for a user's
+        own model, beta the smoothness that it declares; "theorem" = 2 / (l2 (t + gamma)) at step t,
+        gamma = max(8 (L + l2) / l2 - 1, local_steps), L = sup phi'' row_bound^2.
+    momentum : float or "auto"
+        beta in [0, 1): the gradient is taken at w_t + beta (w_t - w_{t-1}), and the step from
+        there. "auto" follows from public numbers where step_size does, and is 0 otherwise.
+    accounting : {"composition", "last_iterate"}
+        Under trust "silo", "last_iterate" charges a silo for the last of the noisy iterates of
+        a round instead of for all of them: it needs steps that contract, equal within a round.
+    hess_clip : float, "auto" or None
+        Clip norm B of one record's Hessian phi'' x x^T in Frobenius norm. None is sup phi''
+        row_bound^2, which clips nothing; "auto" is less where noise would hide the curvature. A
+        number is required with a budget where that maximum is infinite.
+    sampling : str
+        How every silo draws its batches. "full": all records. "without_replacement" and, with
+        neighbours "add_remove", "poisson": secret samples, charged by their dominating pairs,
+        for a budget of epsilon and delta. "one_pass": disjoint
+        consecutive batches of a random order of the records; "cyclic" starts over at its end,
+        and charges a record for every batch that it is in.
+    batch_size : int, None or "auto"
+        Records per batch and silo, on average for Poisson batches; None with sampling "full".
+        "auto" uses every record once with "one_pass" and "cyclic", and is the number beyond which
+        secret samples have hardly less noise.
+    participation : int or None
+        Number M of the m silos that participate in a round. The participation schedule is
+        drawn in advance and public; None means all.
+    returns : {"auto", "last", "random", "average", "tail"}, int or float
+        Which iterate is returned. A whole number is the average of so many last ones, of all where
+        there are fewer; one below 1 the average of this share of them, and "tail" of a third.
+        "auto" is "tail" with a budget and step_size "auto", else "last".
+    """
+
+
+COMMON = options_of(_common)
+
+
+def batch_options(samplers: tuple[str, ...]) -> dict[str, Option]:
+    """Return the options of a minibatch method that offers these samplers."""
+    options = {name: COMMON[name] for name in ("batch_size", "participation", "returns")}
+    if len(samplers) < 2:
+        return options if samplers else {}
+    kind, check = kind_of(samplers), one_of(*samplers)
+    sampling = replace(COMMON["sampling"], kind=kind, check=check, default=samplers[0])
+    return {"sampling": sampling, **options}

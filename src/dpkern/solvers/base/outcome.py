@@ -7,7 +7,6 @@ import numpy as np
 
 from dpkern._warn import warn
 from dpkern.data import is_sparse
-from dpkern.models.losses import Loss
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
 from dpkern.models.terms import PenaltySum, Term
@@ -16,8 +15,8 @@ from dpkern.privacy.certificate.report import release_lines
 from dpkern.privacy.guarantees.budget import LARGEST_USUAL_EPSILON
 from dpkern.privacy.sampling.amplification import WITHOUT_REPLACEMENT
 from dpkern.solvers.base.learning import NothingLearntWarning
+from dpkern.solvers.base.options import SHARED
 from dpkern.solvers.base.settings import UNBOUNDED_TARGETS
-from dpkern.solvers.base.shared import SHARED
 
 if TYPE_CHECKING:  # run imports this module
     from dpkern.solvers.base.run import Run
@@ -61,40 +60,37 @@ class RunEndedWarning(UserWarning):
 
 def notes_on_data(run: "Run") -> tuple[str, ...]:
     """Return the certificate's notes on the data and the model of a run."""
-    data, loss = run.objective.data, run.objective.loss
-    notes: tuple[str, ...] = ()
-    if run.sizes_are_hidden and run.budget is not None:
-        notes = (*notes, HIDDEN_SIZES)
+    plan, data, loss = run.plan, run.objective.data, run.objective.loss
+    party, shares, notes = data.party, plan.shares, []
+    if plan.sizes_are_hidden and plan.budget is not None:
+        notes += [HIDDEN_SIZES]
         if data.partition != "given":
-            notes = (*notes, SPLIT.format(repr(data.partition)))
-        if data.party is not None:
-            notes = (*notes, STATED_SIZES)
-    if data.party is not None:
-        notes = (*notes, OTHER_SILOS)
-    if run.shares is not None:
-        notes = (*notes, SHARED_NOISE.format(run.shares.colluding, run.shares.silos))
-        if data.party is not None and data.party.note is not None:
-            notes = (*notes, data.party.note)
-    if data.party is not None and data.party.ledgers is not None:
-        notes = (*notes, data.party.ledgers)
-    notes = (*notes, *data.notes)
-    if isinstance(loss, Oracle) and not isinstance(loss, MLP) and run.budget is not None:
-        varies = run.sizes_are_hidden or run.parameters["sampling"] == WITHOUT_REPLACEMENT
+            notes += [SPLIT.format(repr(data.partition))]
+        if party is not None:
+            notes += [STATED_SIZES]
+    if party is not None:
+        notes += [OTHER_SILOS]
+    if shares is not None:
+        notes += [SHARED_NOISE.format(shares.colluding, shares.silos)]
+        if party is not None and party.note is not None:
+            notes += [party.note]
+    if party is not None and party.ledgers is not None:
+        notes += [party.ledgers]
+    notes += data.notes
+    if isinstance(loss, Oracle) and not isinstance(loss, MLP) and plan.budget is not None:
+        varies = plan.sizes_are_hidden or plan.arguments["sampling"] == WITHOUT_REPLACEMENT
         place = ("", ", nor on its place in the batch") if varies else (", its place", "")
-        notes = (*notes, OF_ITS_OWN.format(loss.name, *place))
+        notes += [OF_ITS_OWN.format(loss.name, *place)]
     if run.ended is not None:
-        given, most = run.parameters["budget"], ""
-        if given is not None and not run.paper:
+        given, most = plan.arguments["budget"], ""
+        if given is not None and not plan.paper:
             figures = {"epsilon": given.epsilon, "delta": given.delta}
             figures = {"mu": given.mu} if given.epsilon is None else figures
             most = f", its budget of {' and '.join(f'{k} {v:g}' for k, v in figures.items())}"
-        notes = (*notes, ENDED.format(run.updates, most))
+        notes += [ENDED.format(run.updates, most)]
     if run.monitor is run.objective:
-        notes = (
-            *notes,
-            "what history holds of the monitor is a non-private diagnostic on training data",
-        )
-    return notes
+        notes += ["what history holds of the monitor is a non-private diagnostic on training data"]
+    return tuple(notes)
 
 
 def ending(run: "Run", certificate: Certificate, finding: str) -> str:
@@ -102,57 +98,57 @@ def ending(run: "Run", certificate: Certificate, finding: str) -> str:
 
     Warns too where more than the budget was spent, as the sampling error of huge epsilons is.
     """
+    plan = run.plan
     if run.ended is not None:
         said, text = f"ended after update {run.updates} by {type(run.ended).__name__}", ""
         if str(run.ended):  # which may quote records, and so is not in what is saved
             text = f": {run.ended}"
         made = f"this model is returned, released were: {'; '.join(release_lines(run.ledger))}"
-        warn(f"{run.solver} {said}{text}; {made}", RunEndedWarning)
+        warn(f"{plan.solver} {said}{text}; {made}", RunEndedWarning)
         return said
     _warn_of_more_than_the_budget(run, certificate)
-    steps = "" if run.local_steps == 1 else f" of {run.local_steps} local steps"
-    message = f"ran its {run.rounds} round{'s' if run.rounds > 1 else ''}{steps}"
+    steps = "" if plan.local_steps == 1 else f" of {plan.local_steps} local steps"
+    message = f"ran its {plan.rounds} round{'s' if plan.rounds > 1 else ''}{steps}"
     if not finding:
         return message
-    own = [name for name in ("step_size", "prox_step", "trace_coeff") if name in run.parameters]
-    finding, budget = finding.format(" or ".join(own)), run.parameters["budget"]
+    own = [name for name in ("step_size", "prox_step", "trace_coeff") if name in plan.arguments]
+    finding, budget = finding.format(" or ".join(own)), plan.arguments["budget"]
     data = run.objective.data
     if data.task == "regression" and not math.isfinite(data.target_bound):
         finding = f"little learnt, as far as the releases tell: {UNBOUNDED_TARGETS}"
     spent = f"mu {budget.mu:g}" if budget.epsilon is None else f"epsilon {budget.epsilon:g}"
-    where = f"{run.solver} under {run.trust} trust at {spent}"
+    where = f"{plan.solver} under {plan.trust} trust at {spent}"
     warn(f"{where}: {finding}", NothingLearntWarning)
     return f"{message}; {finding}"
 
 
 def declared(run: "Run") -> dict[str, Any]:
     """Return what the guarantee assumes to be public, that is, not computed from the records."""
-    objective, sizes = run.objective, run.objective.public_size
-    data = objective.data
-    monitor = None
+    plan, objective, data = run.plan, run.objective, run.objective.data
+    given, sizes, monitor = plan.arguments, objective.public_size, None
     if run.monitor is not None:
         public = run.monitor is not objective
         monitor = f"{run.monitor.data.n} public records" if public else "train"
-    options = run.declaration.own | SHARED
-    values = {k: plain(run.parameters[k]) for k, o in options.items() if o.declared}
-    if run.declaration.samplers:
-        values["sampling"] = run.parameters["sampling"]
-    values |= {"l2": objective.l2, "l1": objective.l1, "penalty": plain(objective.other)}
+    options = plan.declaration.own | SHARED
+    values = {k: given[k] for k, option in options.items() if option.declared}
+    if plan.declaration.samplers:
+        values["sampling"] = given["sampling"]
+    values |= {"l2": objective.l2, "l1": objective.l1, "penalty": objective.other}
     if run.ended is not None:
         values[ENDED_AFTER] = run.updates
-    if run.persons is not None:
-        values |= {"max_records": run.persons.max_records, "person_clip": run.persons.clip}
-    if run.parameters["colluding"] is not None:
-        values["colluding"] = run.parameters["colluding"]
+    if (persons := plan.persons) is not None:
+        values |= {"max_records": persons.max_records, "person_clip": persons.clip}
+    if given["colluding"] is not None:
+        values["colluding"] = given["colluding"]
     if math.isfinite(data.target_bound):
         values["target_bound"] = data.target_bound
     if data.transform.target_middle:
         values["target_middle"] = data.transform.target_middle
     if data.schema is not None:
         values["schema"] = data.schema.digest
-    return values | {
-        "clip": math.inf if run.parameters["clip"] is None else run.parameters["clip"],
-        "sizes": plain(data.sizes if sizes is None else sizes),
+    values |= {
+        "clip": math.inf if given["clip"] is None else given["clip"],
+        "sizes": data.sizes if sizes is None else sizes,
         "n_features": data.n_features,
         "partition": data.partition,
         "task": data.task,
@@ -163,12 +159,13 @@ def declared(run: "Run") -> dict[str, Any]:
         "labels": None if data.classes is None else [str(c) for c in data.classes],
         "monitor": monitor,
     }
+    return {name: plain(value) for name, value in values.items()}
 
 
 def plain(value: Any) -> Any:
     """Convert an argument to numbers, strings, lists and dicts."""
-    if isinstance(value, Loss | Oracle):
-        declaration = value.declaration
+    declaration = getattr(value, "declaration", None)
+    if isinstance(declaration, str | dict):
         return declaration if len(declaration) > 1 else value.name
     if isinstance(value, PenaltySum):
         return [plain(term) for term in value.terms]
@@ -189,8 +186,8 @@ def plain(value: Any) -> Any:
 
 
 def _warn_of_more_than_the_budget(run: "Run", certificate: Certificate) -> None:
-    budget = run.parameters["budget"]
-    if run.paper or budget is None or (budget.epsilon or 0.0) <= LARGEST_USUAL_EPSILON:
+    budget = run.plan.arguments["budget"]
+    if run.plan.paper or budget is None or (budget.epsilon or 0.0) <= LARGEST_USUAL_EPSILON:
         return
     epsilon = certificate.epsilon(budget.delta) if certificate.states_something else math.inf
     if epsilon > budget.epsilon * (1.0 + 1e-6):

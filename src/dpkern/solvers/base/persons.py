@@ -17,12 +17,10 @@ gradients point; that number is public. Where it is k, the group bound is taken.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dpkern._numbers import positive
 from dpkern.data import SiloData
@@ -53,15 +51,12 @@ class PersonBound:
         k, the largest number of a person's records.
     clip : float or None
         c, the largest norm of a person's sum in clip norms of one record; None: the group bound.
-    offsets : ndarray of shape (P + 1,), int64, or None
-        Where the records of persons are, for that clip.
     given : Budget or None
         The budget of a person.
     """
 
     max_records: int
     clip: float | None
-    offsets: NDArray[np.int64] | None
     given: Budget | None
 
     def clip_of(self, clip: float) -> float | None:
@@ -90,20 +85,19 @@ class PersonBound:
 
 
 def person_bound(
-    declaration: "Declaration", data: SiloData, budget: Budget | None, parameters: dict[str, Any]
+    declaration: "Declaration", data: SiloData, budget: Budget | None, given: Mapping[str, Any]
 ) -> PersonBound | None:
     """Return the bound for the persons of the data, None without any; raise if none is proved."""
-    persons, clip = data.persons, parameters["person_clip"]
+    persons, clip = data.persons, given["person_clip"]
     if persons is None:
         if not (clip is None or clip == AUTO):
             raise ValueError(f"person_clip must be left out for data without person, got {clip!r}")
-        parameters["person_clip"] = None
         return None
     if budget is not None:
-        _refuse_without_group_guarantee(declaration, parameters)
-    offsets = persons.offsets if _sums_records(declaration, parameters) else None
+        _refuse_without_group_guarantee(declaration, given)
+    in_sums = persons.offsets is not None and _sums_records(declaration, given)
     if clip is not None and clip != AUTO:
-        if offsets is None:
+        if not in_sums:
             raise ValueError(f"person_clip must be None or 'auto' but for {_WHEN}, got {clip!r}")
         clip = positive("person_clip", clip)
         if clip > persons.max_records:
@@ -113,13 +107,12 @@ def person_bound(
             )
     elif clip == AUTO:
         typical = persons.typical
-        less = offsets is not None and typical is not None and typical < persons.max_records
+        less = in_sums and typical is not None and typical < persons.max_records
         clip = float(typical) if less and typical is not None and budget is not None else None
-    parameters["person_clip"] = clip
-    return PersonBound(persons.max_records, clip, None if clip is None else offsets, budget)
+    return PersonBound(persons.max_records, clip, budget)
 
 
-def _sums_records(declaration: "Declaration", parameters: dict[str, Any]) -> bool:
+def _sums_records(declaration: "Declaration", given: Mapping[str, Any]) -> bool:
     """Return whether the run releases sums of clipped gradients over all records, and no more."""
     expected = {
         "neighbours": ("replace_one",),
@@ -129,11 +122,11 @@ def _sums_records(declaration: "Declaration", parameters: dict[str, Any]) -> boo
         "sampling": ("full",),
         "participation": (None,),
     }
-    fits = all(parameters.get(name, values[0]) in values for name, values in expected.items())
-    return declaration.person_sums and fits and not isinstance(parameters["loss"], Custom)
+    fits = all(given.get(name, values[0]) in values for name, values in expected.items())
+    return declaration.person_sums and fits and not isinstance(given["loss"], Custom)
 
 
-def _refuse_without_group_guarantee(declaration: "Declaration", parameters: dict[str, Any]) -> None:
+def _refuse_without_group_guarantee(declaration: "Declaration", given: Mapping[str, Any]) -> None:
     """Raise where the guarantee for one record is not that of Gaussian DP, as groups need."""
     if not declaration.gaussian:
         raise ValueError(
@@ -145,6 +138,6 @@ def _refuse_without_group_guarantee(declaration: "Declaration", parameters: dict
         ("calibration", ("paper",), "papers claim figures for one record"),
         ("sampling", (WITHOUT_REPLACEMENT, POISSON), "what secret samples save is for one record"),
     ):
-        value = parameters.get(name)
+        value = given.get(name)
         if value in refused:
             raise ValueError(f"{name} must not be {value!r} for data with person: {why}")

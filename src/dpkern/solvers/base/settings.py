@@ -33,7 +33,6 @@ from dpkern.solvers.base.public_numbers import (
     public_numbers,
     smallest_silo,
 )
-from dpkern.solvers.base.reach import announce_length, refuse_sizes
 
 # Least clip norm, as a share of row_bound |phi'(0)|, largest noise in margins, and the noise up to
 # which larger clip norms go, the last two in units of `margin_noise`: with noise in every round, of
@@ -67,7 +66,7 @@ _MOMENTUM = 0.95
 # The horizon, in inverses of the penalties' strength, after which they have settled.
 _SETTLED = 3.0
 _MULTIPLIER = 3.0
-_REPEATS = ("rounds", "local_steps")
+REPEATS = ("rounds", "local_steps")
 
 UNBOUNDED_TARGETS = (
     "no target_bound was stated, and gradients are clipped as if targets were of the size of 1: "
@@ -106,26 +105,22 @@ def settled(
     For a user's own model, or without a row bound or a bounded second derivative, only numbers of
     rounds follow from the rule: a step size stays "auto", and a clip norm is none.
     """
-    refuse_sizes(objective, given)
     numbers = public_numbers(objective, budget, given["trust"], given["neighbours"])
     if numbers is not None and math.isfinite(numbers.smoothness):
         found = rule(numbers, given)
     else:
         unknown = {"clip": None, "hess_clip": None, "momentum": 0.0, "returns": "last"}
         nothing = replace(_UNKNOWN, smallest=smallest_silo(objective))
-        found = unknown | {k: v for k, v in rule(nothing, given).items() if k in _REPEATS}
+        found = unknown | {k: v for k, v in rule(nothing, given).items() if k in REPEATS}
     unbounded = numbers is not None and not math.isfinite(numbers.target_bound)
     if unbounded and budget is not None and is_auto(given.get("clip")):
         warn(UNBOUNDED_TARGETS, ScaleWarning)
     if is_auto(given.get("batch_size")):
-        rounds, steps = (found.get(k) if is_auto(given.get(k)) else given.get(k) for k in _REPEATS)
+        rounds, steps = (found.get(k) if is_auto(given.get(k)) else given.get(k) for k in REPEATS)
         mu = math.inf if budget is None else budget.mu
         smallest, releases = smallest_silo(objective), (rounds or 1) * (steps or 1)
         found["batch_size"] = _batch_size(given.get("sampling", "full"), smallest, releases, mu)
-    settings = {k: found.get(k, v) if is_auto(v) else v for k, v in given.items()}
-    counts = {name: settings.get(name) for name in _REPEATS}
-    announce_length(objective, {k: v for k, v in counts.items() if isinstance(v, int)})
-    return settings
+    return {k: found.get(k, v) if is_auto(v) else v for k, v in given.items()}
 
 
 def _batch_size(sampling: str, smallest: int, releases: int, mu: float) -> int | None:
@@ -194,7 +189,7 @@ def descent(
     """
     R, K = (
         default if given.get(name, AUTO) in (AUTO, None) else given[name]
-        for name, default in zip(_REPEATS, (rounds, local_steps), strict=True)
+        for name, default in zip(REPEATS, (rounds, local_steps), strict=True)
     )
     found = {"rounds": R, "local_steps": K, "momentum": 0.0, "returns": "last"}
     steps, L = R * K * relaxation, numbers.smoothness
@@ -245,7 +240,7 @@ def hidden_descent(
     """
     R, K = (
         default if is_auto(given.get(name, AUTO)) else given[name]
-        for name, default in zip(_REPEATS, (rounds, local_steps), strict=True)
+        for name, default in zip(REPEATS, (rounds, local_steps), strict=True)
     )
     once = _ONCE if numbers.labels else _ONCE_TARGETS
     noise, bold = once if R == 1 else _EVERY_ROUND, 1.0 if numbers.convex else 1.0 / K

@@ -19,6 +19,7 @@ from dpkern import kernels
 from dpkern._typing import FloatArray
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.sampling.participation import ParticipationSchedule
+from dpkern.solvers.base.plan import RunPlan
 from dpkern.solvers.base.run import Run
 
 # The length of all changes of a user together, as root of the sum of their squares, in units of the
@@ -49,10 +50,6 @@ class RecordUsers(ABC):
         self._state, self._mechanism, self._schedule = state, mechanism, schedule
 
     @abstractmethod
-    async def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
-        """Update the users of round t, make the release, and return the next zhat."""
-
-    @abstractmethod
     def _points(
         self, zhat: FloatArray, *, sigma: FloatArray | None, grid: FloatArray | None, **how: Any
     ) -> FloatArray:
@@ -68,7 +65,7 @@ class RecordUsers(ABC):
             "penalty": objective.other,
             "penalize_intercept": objective.penalize_intercept,
         }
-        users, bounds = None, np.zeros(run.rounds + 1, dtype=np.int64)
+        users, bounds = None, np.zeros(run.plan.rounds + 1, dtype=np.int64)
         if self._schedule is not None:
             users, bounds = self._schedule.participants
         done = 0
@@ -98,7 +95,7 @@ class RecordUsers(ABC):
             objective.data,
             self._state,
             loss=objective.phi,
-            clip=self._run.clip,
+            clip=self._run.plan.clip,
             prox_step=self._prox_step,
             grid=None if grid is None else float(grid[0]),
             sigma=None if sigma is None else float(sigma[0]),
@@ -263,9 +260,9 @@ class NoisyUsers(RecordUsers):
         return self._sweep
 
 
-def at_most_half(run: Run, lam: float) -> None:
+def at_most_half(plan: RunPlan, lam: float) -> None:
     """Raise ValueError for a relaxation with which the users' states could exceed their bound."""
-    if lam > 0.5 and run.clip < math.inf:
+    if lam > 0.5 and plan.clip < math.inf:
         raise ValueError(
             f"relaxation must be at most 1/2 where clipped sums are released, got {lam!r}: "
             "beyond it, what a record does to its user's state grows with the rounds"
@@ -274,4 +271,4 @@ def at_most_half(run: Run, lam: float) -> None:
 
 def bound(run: Run, prox_step: float, factor: float = 1.0) -> float:
     """Return factor gamma C, rounded as in the kernel that enforces this bound."""
-    return factor * prox_step * run.clip
+    return factor * prox_step * run.plan.clip

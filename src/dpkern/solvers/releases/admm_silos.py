@@ -28,7 +28,6 @@ from dpkern._typing import FloatArray, IntArray
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.sampling.participation import ParticipationSchedule
 from dpkern.privacy.sensitivity.local_runs import LocalRuns, norm_bound
-from dpkern.solvers.base.interrupts import interruptible
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.local_runs import silos_here
 
@@ -48,42 +47,38 @@ class InnerSolve:
                 "a row_bound, and take a loss with a bounded second derivative"
             )
         self._run, self._eta = run, 1.0 / (smoothness + self._anchor)
-        self.remaining = (1.0 - self._eta * self._anchor) ** run.local_steps
+        self.remaining = (1.0 - self._eta * self._anchor) ** run.plan.local_steps
 
-    def __call__(
+    async def __call__(
         self, v: FloatArray, grid: FloatArray | None, silos: IntArray | None = None
     ) -> FloatArray:
         """Return b_j = x_j - v_j of the given silos, shape (m, d), and 0 for the others."""
-        objective, here = self._run.objective, silos_here(self._run)
+        here = silos_here(self._run)
         if here is not None:
             silos = here if silos is None else np.intersect1d(silos, here)
         if silos is not None and not len(silos):
             return np.zeros_like(v)
-        with self._run.clock("kernels"):
-            x = interruptible(
-                kernels.glm_local_descent,
-                objective.data,
-                v,
-                loss=objective.phi,
-                clip=self._run.clip,
-                steps=self._run.local_steps,
-                step_size=self._eta,
-                anchor=self._anchor,
-                grid=grid,
-                silos=silos,
-                n_threads=objective.n_threads,
-            )
-        b: FloatArray = x - v
-        return b
+        x = await self._run.sums(
+            kernels.glm_local_descent,
+            v,
+            loss=self._run.objective.phi,
+            clip=self._run.plan.clip,
+            steps=self._run.plan.local_steps,
+            step_size=self._eta,
+            anchor=self._anchor,
+            grid=grid,
+            silos=silos,
+        )
+        return x - v
 
     def local_runs(self) -> LocalRuns:
         """Return the public description of the steps."""
         objective = self._run.objective
         return LocalRuns(
-            clip=self._run.clip,
+            clip=self._run.plan.clip,
             dim=objective.data.d,
             sizes=tuple(objective.data.sizes.tolist()),
-            step_sizes=(self._eta,) * self._run.local_steps,
+            step_sizes=(self._eta,) * self._run.plan.local_steps,
             loss_smoothness=objective.phi.smoothness,
             loss_kappa=objective.phi.kappa,
             row_bound=objective.data.row_bound,
@@ -166,7 +161,7 @@ class HiddenSilos(_Silos):
         """Return sum_j p_j u_j by V, or zhat plus the released changes."""
         v, p, public, hidden = 2.0 * z - self._public, self._weights, self._public, self._hidden
         silos, bounds = None if self._schedule is None else self._schedule[t], self._bounds_from(v)
-        b = self._solve(v - hidden, self._grids, silos)
+        b = await self._solve(v - hidden, self._grids, silos)
         self._public = _update_rows(silos, self._keep * public + self._take * z, public)
         self._hidden = _update_rows(silos, self._keep * hidden + self._take * b, hidden)
         values = self._hidden if silos is None else self._hidden - hidden
@@ -204,7 +199,7 @@ class NoisySilos(_Silos):
         """Return zhat plus the participants' changes."""
         v, states = 2.0 * z - self._public, self._public
         silos, bounds = None if self._schedule is None else self._schedule[t], self._bounds_from(v)
-        b = self._solve(v, self._grids, silos)
+        b = await self._solve(v, self._grids, silos)
         with self._run.clock("noise"):
             messages = self._mechanism.release(self._take * b, **bounds)
         self._public = _update_rows(silos, states + self._take * (z - states) + messages, states)

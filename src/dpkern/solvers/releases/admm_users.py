@@ -2,7 +2,14 @@
 
 from dpkern._typing import FloatArray
 from dpkern.papers import noise
-from dpkern.privacy.sampling.participation import ParticipationSchedule, sample_users, walk_graph
+from dpkern.privacy.sampling.participation import (
+    Graph,
+    ParticipationSchedule,
+    sample_users,
+    walk_graph,
+)
+from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.plan import RunPlan, require_convex_loss, with_number
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.admm_records import (
     CentralUsers,
@@ -52,14 +59,11 @@ class Consensus:
     """
 
     def __init__(self, run: Run) -> None:
-        _check_arguments(run)
-        self._run, self.prox_step = run, run.number_or_auto("prox_step")
-        self.relaxation: float = run.parameters["relaxation"]
-        if run.trust == "central" and run.claimed is None:
-            at_most_half(run, self.relaxation)
-        objective, claim = run.objective, run.claimed
-        objective.full_prox(objective.start(), self.prox_step)  # raises where there is none
-        self._n = objective.data.m if run.parameters["users"] == "silos" else objective.data.n
+        given = run.plan.arguments
+        self._run, self.prox_step = run, float(given["prox_step"])
+        self.relaxation: float = given["relaxation"]
+        objective, claim = run.objective, run.plan.claimed
+        self._n = objective.data.m if given["users"] == "silos" else objective.data.n
         self._schedule = schedule = self._choose_schedule()
         self._participants = self._n if schedule is None else schedule.users.shape[1]
         self.share = self._participants / self._n
@@ -76,7 +80,7 @@ class Consensus:
         """
         if self._run.is_watched or not isinstance(self.advance, RecordUsers):
             return zhat, 0
-        return self.advance.all_rounds(zhat, self.relaxation, self.share), self._run.rounds
+        return self.advance.all_rounds(zhat, self.relaxation, self.share), self._run.plan.rounds
 
     def silent(self, t: int) -> bool:
         """Return whether all users of round t have reached max_participations."""
@@ -84,35 +88,31 @@ class Consensus:
 
     def _choose_schedule(self) -> ParticipationSchedule | None:
         """Draw the participation schedule; None means everybody in every round."""
-        run, parameters = self._run, self._run.parameters
-        most = parameters["max_participations"]
-        if parameters["mode"] == "federated":
-            M = parameters["participation"]
-            return sample_users(run.public, n=self._n, participants=M, rounds=run.rounds, most=most)
-        if parameters["mode"] == "token":
-            graph = parameters["graph"]
-            walk = walk_graph(run.public, n=self._n, hops=run.rounds, graph=graph, most=most)
-            edges = "complete" if graph is None else f"connected, {graph.nnz} entries"
-            parameters["graph"] = edges
-            return walk
+        run, given = self._run, self._run.plan.arguments
+        rounds, most = run.plan.rounds, given["max_participations"]
+        if given["mode"] == "federated":
+            M = given["participation"]
+            return sample_users(run.public, n=self._n, participants=M, rounds=rounds, most=most)
+        if given["mode"] == "token":
+            return walk_graph(run.public, given["graph"], hops=rounds, most=most)
         return None
 
     @property
     def _most(self) -> int:
         """Largest number of participations of a user."""
-        return self._run.rounds if self._schedule is None else self._schedule.most
+        return self._run.plan.rounds if self._schedule is None else self._schedule.most
 
     def _choose(self) -> tuple[Users, tuple[str, ...]]:
         """Return the users with sound noise, and the notes about them."""
-        run, central = self._run, self._run.trust == "central"
+        run, central = self._run, self._run.plan.trust == "central"
         gamma, lam, schedule = self.prox_step, self.relaxation, self._schedule
-        mu = run.mu_of_one(self._most)
-        if run.parameters["users"] == "silos":
+        mu = run.plan.mu_of_one(self._most)
+        if run.plan.arguments["users"] == "silos":
             solve = InnerSolve(run, prox_step=gamma)
             kind = HiddenSilos if central else NoisySilos
             left = (
-                f"{run.local_steps} inner steps leave at most {1.05 * solve.remaining:.2g} of the "
-                "way to the prox"
+                f"{run.plan.local_steps} inner steps leave at most {1.05 * solve.remaining:.2g} of "
+                "the way to the prox"
             )
             notes = (left,) if mu is None else (left, HIDDEN if central else SEEN)
             return kind(run, solve, relaxation=lam, mu=mu, schedule=schedule), notes
@@ -124,17 +124,17 @@ class Consensus:
 
     def _as_printed(self, claim: noise.Claim) -> tuple[Users, tuple[str, ...]]:
         """Return the users with the paper's noise, and the notes about them."""
-        run, objective, central = self._run, self._run.objective, self._run.trust == "central"
+        run, objective, central = self._run, self._run.objective, self._run.plan.trust == "central"
         # From z = 0, the sum of the messages of a single round is all that anybody sees.
         start = objective.full_prox(objective.start(), self.prox_step)
-        summed = central and run.rounds == 1 and not start.any()
+        summed = central and run.plan.rounds == 1 and not start.any()
         sigma = noise.admm(
             claim,
-            mode=run.parameters["mode"],
-            clip=run.clip,
+            mode=run.plan.arguments["mode"],
+            clip=run.plan.clip,
             prox_step=self.prox_step,
             n=objective.data.n,
-            rounds=run.rounds,
+            rounds=run.plan.rounds,
             most=self._most,
         )
         users = NoisyUsers(
@@ -149,27 +149,32 @@ class Consensus:
         return users, () if summed else (NOT_SUMMED,) if central else (NETWORK,)
 
 
-def _check_arguments(run: Run) -> None:
-    """Raise ValueError where the mode or the kind of users rejects or lacks an argument."""
-    parameters, trust, paper = run.parameters, run.trust, run.paper
-    mode, silos = parameters["mode"], parameters["users"] == "silos"
-    if parameters["local_steps"] is None:
-        run.local_steps = parameters["local_steps"] = 20 if silos else 1
-    own = "silo" if silos else "local"
-    if trust not in ("central", own):
+def with_consensus(plan: RunPlan, objective: Objective) -> RunPlan:
+    """Return the plan with prox step, local steps and graph resolved.
+
+    Raises ValueError where the mode or the kind of users rejects or lacks an argument.
+    """
+    given, trust, paper = plan.arguments, plan.trust, plan.paper
+    mode, silos = given["mode"], given["users"] == "silos"
+    if given["local_steps"] is None:
+        plan = plan.with_arguments(local_steps=20 if silos else 1)
+    owner = "silo" if silos else "local"
+    if trust not in ("central", owner):
         needed = "records" if silos else "silos"
         raise ValueError(f"trust={trust!r} needs users={needed!r} in admm: what noises is a user")
-    run.needs_convex_loss("its prox is taken")
+    require_convex_loss(plan, objective, "its prox is taken")
     if silos and paper:
         raise ValueError("calibration='paper' needs users='records', which the paper's users are")
-    if not silos and parameters["weights"] != "size":
+    if not silos and given["weights"] != "size":
         raise ValueError("weights must be 'size' where users are records, got 'uniform'")
-    if not silos and (run.shares is not None or run.objective.data.party is not None):
+    if not silos and (plan.shares is not None or objective.data.party is not None):
         raise ValueError("users must be 'silos' in a federation, and where silos share the noise")
-    if not silos and run.local_steps != 1:
+    if not silos and plan.local_steps != 1:
         raise ValueError("local_steps needs users='silos': the prox of a record is exact")
-    if mode == "token" and trust != own:
-        raise ValueError(f"mode='token' needs trust={own!r}: every user hears what the others send")
+    if mode == "token" and trust != owner:
+        raise ValueError(
+            f"mode='token' needs trust={owner!r}: every user hears what the others send"
+        )
     if mode != "token" and paper and trust != "central":
         raise ValueError(f"calibration='paper' needs trust='central' in mode={mode!r}")
     for name, modes in (
@@ -177,7 +182,15 @@ def _check_arguments(run: Run) -> None:
         ("max_participations", ("federated", "token")),
         ("graph", ("token",)),
     ):
-        if mode not in modes and parameters[name] is not None:
+        if mode not in modes and given[name] is not None:
             raise ValueError(f"{name} needs mode={' or '.join(map(repr, modes))}, got {mode!r}")
-    if mode == "federated" and parameters["participation"] is None:
+    if mode == "federated" and given["participation"] is None:
         raise ValueError("mode='federated' needs participation, the number of users of a round")
+    if mode == "token":
+        n = objective.data.m if silos else objective.data.n
+        plan = plan.with_arguments(graph=Graph.of(given["graph"], n))
+    if trust == "central" and plan.claimed is None:
+        at_most_half(plan, given["relaxation"])
+    plan = with_number(plan, objective, "prox_step")
+    objective.full_prox(objective.start(), plan.arguments["prox_step"])  # raises without a prox
+    return plan

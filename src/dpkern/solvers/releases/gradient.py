@@ -29,7 +29,7 @@ class NoisyMeanGradient:
     the records before rounding, and is multiplied by max_k (p_k/n_k) afterwards.
     Silo trust: every silo releases V_j = S_j + Z_j; silos hold disjoint records.
     The sensitivity of V or V_j is 2 C, or C where a record is added or removed; and 2 C_p for a
-    person whose records' sum is clipped to C_p (`run.person_clip`).
+    person whose records' sum is clipped to C_p (`run.plan.person_clip`).
 
     `mu` is the budget of one release, `sigma` a std on V, or on each silo's message, in its place.
     With `shares` every silo adds its own noise under central trust, of std sigma[j] on V's scale,
@@ -45,18 +45,18 @@ class NoisyMeanGradient:
         shares: bool = False,
     ) -> None:
         objective, data = run.objective, run.objective.data
-        per_silo = run.trust == "silo"
+        per_silo = run.plan.trust == "silo"
         self._run, self._per_silo, self._shares = run, per_silo, shares
         self._mechanism = GaussianSum(
             run.channel(),
             what=what_is_summed(run),
-            clip=run.clip,
+            clip=run.plan.clip,
             dim=data.d,
             sizes=tuple(objective.sizes.tolist()) if per_silo or shares else (objective.n,),
             mu=mu,
             sigma=sigma,
             shares=shares,
-            person_clip=run.person_clip,
+            person_clip=run.plan.person_clip,
         )
         grid = self._mechanism.grid
         self._grid = None if grid is None else np.broadcast_to(grid, (data.m,)).copy()
@@ -87,7 +87,7 @@ class NoisyMeanGradient:
     ) -> int:
         """Run the rounds of proximal gradient descent as `compiled_rounds`, if they can be."""
         run = self._run
-        if self._per_silo or self._shares or run.shares or run.person_clip is not None:
+        if self._per_silo or self._shares or run.plan.shares or run.plan.person_clip is not None:
             return 0
         how = {"scale": self._scale, "silo_weight": self._silo_weight}
         return await compiled_rounds(run, self._mechanism, w, eta, add, momentum, **how)
@@ -96,7 +96,7 @@ class NoisyMeanGradient:
         """Release the noisy sums, (m, d) under silo trust, else (d,)."""
         run = self._run
         sums = await gradient_sums(
-            run, w, clip=run.clip, grid=self._grid, silo_weight=self._silo_weight
+            run, w, clip=run.plan.clip, grid=self._grid, silo_weight=self._silo_weight
         )
         if not (self._per_silo or self._shares):
             sums = over_silos(run, sums, self._mechanism.grid)
@@ -106,18 +106,19 @@ class NoisyMeanGradient:
 
 def what_is_summed(run: Run) -> str:
     """Return the description of `gradient_sums` for the ledger."""
-    of_persons = "" if run.person_clip is None else ", clipped for each person"
+    of_persons = "" if run.plan.person_clip is None else ", clipped for each person"
     return f"sum of clipped gradients{of_persons}"
 
 
 async def gradient_sums(run: Run, w: FloatArray, **how: Any) -> FloatArray:
     """Return the sums of clipped gradients of records, or of persons by their clipped sums."""
     how["loss"] = run.objective.phi
-    if run.persons is None or run.person_clip is None:
-        return await run.sums(kernels.glm_gradient, w, saturate=run.sizes_are_hidden, **how)
+    persons, clip = run.objective.data.persons, run.plan.person_clip
+    if persons is None or clip is None:
+        return await run.sums(kernels.glm_gradient, w, saturate=run.plan.sizes_are_hidden, **how)
     if how.pop("rows", None) is not None:
         raise ValueError("rows must be None with person_clip: persons are whole")
-    how |= {"persons": run.persons.offsets, "person_clip": run.person_clip}
+    how |= {"persons": persons.offsets, "person_clip": clip}
     return await run.sums(glm_person_gradient, w, **how)
 
 
@@ -145,11 +146,11 @@ async def compiled_rounds(
         prox = dataclasses.replace(prox, strength=1.0)  # the same one for runs in lock-step
     how |= {
         "loss": objective.phi,
-        "clip": run.clip,
+        "clip": run.plan.clip,
         "l2": objective.l2,
         "prox": prox,
         "penalize_intercept": objective.penalize_intercept,
-        "saturate": run.sizes_are_hidden,
+        "saturate": run.plan.sizes_are_hidden,
     }
 
     def descend(
@@ -178,16 +179,16 @@ async def compiled_rounds(
         run.keep(models[-1])
         add(models)
         before, w = path[-2:]
-    return run.rounds
+    return run.plan.rounds
 
 
 def over_silos(
     run: Run, sums: FloatArray, grid: FloatArray | float | None, *, keepdims: bool = False
 ) -> FloatArray:
     """Return the sum over silos, on their common grid, or those of all silos that add noise."""
-    if run.shares is not None:
+    if run.plan.shares is not None:
         return sums
-    if run.sizes_are_hidden and grid is not None:
+    if run.plan.sizes_are_hidden and grid is not None:
         total = total_on_grid(sums, float(np.max(grid)))
         return total[np.newaxis] if keepdims else total
     return sums.sum(axis=0, keepdims=keepdims)

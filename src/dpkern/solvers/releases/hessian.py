@@ -7,7 +7,11 @@ import numpy as np
 from dpkern import kernels
 from dpkern._numbers import positive
 from dpkern._typing import FloatArray
+from dpkern.papers import noise
+from dpkern.privacy import split_budget
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
+from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.plan import RunPlan, require_convex_loss
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.settings import newton_floor
 from dpkern.solvers.releases.gradient import NoisyMeanGradient, over_silos
@@ -16,6 +20,8 @@ from dpkern.solvers.releases.gradient import NoisyMeanGradient, over_silos
 _LEAST_FLOOR = 1e-8
 # The floor as a share of the noise's spectral norm, fitted on public sets (docs/settings.md).
 _NOISE_SHARE = 0.25
+# Shares of mu^2 of gradients, Hessians, of which the mean is taken, and decreases in a search.
+_SHARES = (8.0, 2.0, 5.0)
 
 
 class NoisyMeanHessian:
@@ -32,23 +38,23 @@ class NoisyMeanHessian:
         self,
         run: Run,
         *,
-        hess_clip: float,
         mu: float | None = None,
         sigma: float | None = None,
         beside: float | None = None,
     ) -> None:
         objective, data = run.objective, run.objective.data
-        self._run, self._per_silo, self._clip = run, run.trust == "silo", hess_clip
+        self._run, self._per_silo = run, run.plan.trust == "silo"
+        self._clip: float = run.plan.arguments["hess_clip"]
         self._mechanism = GaussianHessian(
             run.channel(),
             what="sum of clipped Hessians",
-            hess_clip=hess_clip,
+            hess_clip=self._clip,
             dim=data.d,
             sizes=tuple(objective.sizes.tolist()) if self._per_silo else (objective.n,),
             mu=mu,
             sigma=sigma,
             triangle=sigma is not None,
-            beside=beside if run.person_clip is None else None,
+            beside=beside if run.plan.person_clip is None else None,
         )
         self._silo_weight = None if self._per_silo else objective.silo_weight()
         self._scale = (
@@ -85,39 +91,18 @@ class NoisyMeanHessian:
         return released
 
 
-def hessian_bound(run: Run, hess_clip: float | None) -> float:
+def with_hess_clip(plan: RunPlan, objective: Objective) -> RunPlan:
     """Resolve B: None is phi''max R^2, which clips nothing, or infinity without a budget."""
-    run.needs_convex_loss("the Hessian of a record must be positive semi-definite")
-    bound = math.inf if run.budget is None else run.objective.data_smoothness
-    if hess_clip is not None:
-        bound = positive("hess_clip", hess_clip, or_infinite=run.budget is None)
-    elif run.budget is not None and not math.isfinite(bound):
+    require_convex_loss(plan, objective, "the Hessian of a record must be positive semi-definite")
+    bound = math.inf if plan.budget is None else objective.data_smoothness
+    if (hess_clip := plan.arguments["hess_clip"]) is not None:
+        bound = positive("hess_clip", hess_clip, or_infinite=plan.budget is None)
+    elif plan.budget is not None and not math.isfinite(bound):
         raise ValueError(
             "hess_clip is needed with a budget, the bound of a record's Hessian in Frobenius norm: "
             "give the data a row_bound=R, or hess_clip=NUMBER where the curvature has no bound"
         )
-    run.resolve(hess_clip=bound)
-    return bound
-
-
-def eigenvalue_floors(
-    run: Run, floor: float | str, noise_norm: FloatArray, noise_std: float
-) -> FloatArray:
-    """Return the public eigenvalue floor of every message, shape (k,).
-
-    "auto" is the largest of l2, a quarter of the expected spectral norm of the noise that the mean
-    Hessian needs alone, sqrt(2 d) times its std (2 sqrt(d) with calibration "paper"), and, with
-    calibration "sound", the curvature below which the noise of the mean gradient, of std
-    `noise_std`, would move margins too far; or 1e-8 where all are 0.
-    """
-    if not isinstance(floor, str):
-        return np.full(len(noise_norm), positive("floor", floor))
-    if floor != "auto":
-        raise ValueError(f"floor must be a number or 'auto', got {floor!r}")
-    objective = run.objective
-    least = 0.0 if run.paper else newton_floor(objective, noise_std)
-    floors = np.maximum(_NOISE_SHARE * noise_norm, max(objective.l2, least))
-    return np.where(floors > 0.0, floors, _LEAST_FLOOR)
+    return plan.with_arguments(hess_clip=bound)
 
 
 class NewtonSystem:
@@ -126,31 +111,38 @@ class NewtonSystem:
     The direction of a message is ( V max(Lambda, floor) V^T )^-1 g, its released Hessian being
     V Lambda V^T, with the public `floors`, shape (k,). With noise, calibration "sound" takes the
     mean of all that a message has released, round t with weight t + 1: it has less noise, and the
-    Hessian changes little from round to round. `sigma` is a pair of stds on sums of gradients and
-    of Hessians, in place of the budgets `mu` of one release of each.
+    Hessian changes little from round to round. `search_mu` is the budget of one private search.
+
+    The floor "auto" is the largest of l2, a quarter of the expected spectral norm of the noise that
+    the mean Hessian needs alone, sqrt(2 d) times its std (2 sqrt(d) with calibration "paper"), and,
+    with calibration "sound", the curvature below which the noise of the mean gradient would move
+    margins too far; or 1e-8 where all are 0.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        *,
-        hess_clip: float,
-        floor: float | str,
-        mu: tuple[float | None, float | None],
-        sigma: tuple[float, float] | None = None,
-    ) -> None:
-        self._run, objective = run, run.objective
-        s_g, s_H = (None, None) if sigma is None else sigma
-        mu_g, mu_H = mu if sigma is None else (None, None)
+    def __init__(self, run: Run) -> None:
+        self._run, plan, objective = run, run.plan, run.objective
+        mu_g = mu_H = s_g = s_H = self.search_mu = None
+        if plan.budget is not None:
+            searched = str(plan.arguments["step_size"]) == "private_search"
+            shares, steps = _SHARES[: 3 if searched else 2], plan.rounds * plan.local_steps
+            mu_g, mu_H, *rest = split_budget(plan.budget.mu, shares, (steps,) * len(shares))
+            self.search_mu = rest[0] if searched else None
+            if plan.paper:
+                mu, B = plan.budget.mu, plan.arguments["hess_clip"]
+                releases, mu_g, mu_H = len(shares) * steps, None, None
+                s_g, s_H = noise.newton(mu, clip=plan.clip, hess_clip=B, releases=releases)
         self._gradient = NoisyMeanGradient(run, mu=mu_g, sigma=s_g)
-        self._hessian = NoisyMeanHessian(run, hess_clip=hess_clip, mu=mu_H, sigma=s_H, beside=mu_g)
+        self._hessian = NoisyMeanHessian(run, mu=mu_H, sigma=s_H, beside=mu_g)
         self._penalty = objective.l2 * objective.penalized
-        noise_norm, noise_std = self._hessian.noise_norm, self._gradient.noise_std
+        noise_norm = self._hessian.noise_norm
         if self._hessian.is_beside:
             # Noise smaller by this beside gradients, whose own noise asks for the same floor.
             noise_norm = math.sqrt(2.0) * noise_norm
-        self.floors = eigenvalue_floors(run, floor, noise_norm, noise_std)
-        run.resolve(floor=self.floors)
+        if isinstance(floor := plan.arguments["floor"], str):
+            least = 0.0 if plan.paper else newton_floor(objective, self._gradient.noise_std)
+            floor = np.maximum(_NOISE_SHARE * noise_norm, max(objective.l2, least))
+            floor = np.where(floor > 0.0, floor, _LEAST_FLOOR)
+        self.floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), noise_norm.shape)
         self._averaged, self._released, self._mean = mu_H is not None, 0, np.zeros(())
 
     async def __call__(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:

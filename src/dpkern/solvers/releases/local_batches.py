@@ -14,22 +14,22 @@ def hidden_batch_steps(run: Run, eta: FloatArray) -> HiddenSteps:
     """Return K hidden local steps on batches, with noise once per round on their result."""
     allowed = {"participation": None, "calibration": "sound", "neighbours": "replace_one"}
     for name, value in allowed.items():
-        if run.parameters[name] != value:
+        if run.plan.arguments[name] != value:
             raise ValueError(f"noise='round' needs {name}={value!r}")
-    sampler = sampler_of(run, eta.size)
+    sampler = sampler_of(run.plan, run.objective, eta.size)
     if not isinstance(sampler, Cyclic):
         if sampler.method != "full":
             raise ValueError(
                 "noise='round' needs sampling='full', 'one_pass' or 'cyclic', got "
                 f"{sampler.method!r}: take trust='silo' and noise='step'"
             )
-        return HiddenSteps(run, mu=run.mu_of_one(run.rounds))
-    charged = min(sampler.per_record, run.rounds)
+        return HiddenSteps(run, mu=run.plan.mu_of_one(run.plan.rounds))
+    charged = min(sampler.per_record, run.plan.rounds)
     return HiddenSteps(
         run,
-        mu=run.mu_of_one(charged),
+        mu=run.plan.mu_of_one(charged),
         sampler=sampler,
-        per_record=charged if charged < run.rounds else None,
+        per_record=charged if charged < run.plan.rounds else None,
     )
 
 
@@ -40,14 +40,14 @@ class NoisyBatchSteps:
     """
 
     def __init__(self, run: Run, sigma: FloatArray | None = None) -> None:
-        self._objective, self._K, self._round = run.objective, run.local_steps, 0
-        T = run.rounds * run.local_steps
-        sampler = sampler_of(run, T)
-        silos = Participation(run, np.full(run.rounds, run.local_steps))
+        self._objective, self._K, self._round = run.objective, run.plan.local_steps, 0
+        T = run.plan.rounds * run.plan.local_steps
+        sampler = sampler_of(run.plan, run.objective, T)
+        silos = Participation(run, np.full(run.plan.rounds, run.plan.local_steps))
         family = Family("sum of clipped gradients of a local step", range(T), sampler, sigma=sigma)
         (mu,) = allocate(run, [family], silos)
         self._means = NoisyMeans(run, sums_of(run), family, silos, mu)
-        self._weights = silos.active[:: run.local_steps] * run.objective.shares()
+        self._weights = silos.active[:: run.plan.local_steps] * run.objective.shares()
         self._weights /= self._weights.sum(axis=1, keepdims=True)
 
     async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:

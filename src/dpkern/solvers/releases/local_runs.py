@@ -16,7 +16,7 @@ from dpkern.privacy.mechanisms.last_iterate import LastIterate
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.sampling.record_sampling import Cyclic
 from dpkern.privacy.sensitivity.local_runs import LocalRuns, norm_bound
-from dpkern.solvers.base.interrupts import CALL_ENTRIES, interruptible
+from dpkern.solvers.base.backends import CALL_ENTRIES, interruptible
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
@@ -51,21 +51,21 @@ def local_advance(
     Under silo trust every local step is noisy, and charged as `accounting` says; under central
     trust they are hidden.
     """
-    mu = run.mu_of_one(run.rounds)
-    if accounting == "last_iterate" and run.trust == "silo" and mu is not None:
+    mu = run.plan.mu_of_one(run.plan.rounds)
+    if accounting == "last_iterate" and run.plan.trust == "silo" and mu is not None:
         return LastIterates(run, mu=mu, eta=eta), HIDDEN_ITERATES
-    if run.trust == "silo":
-        return (NoisySteps(run, mu=run.mu_of_one(eta.size)),)
+    if run.plan.trust == "silo":
+        return (NoisySteps(run, mu=run.plan.mu_of_one(eta.size)),)
     return HiddenSteps(run, mu=mu), HIDDEN
 
 
 async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str) -> SolverResult:
     """Run all rounds of an algorithm that releases averages of local runs."""
-    if run.parameters.get("accounting") == "last_iterate" and run.trust != "silo":
-        raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.solver}")
-    w, returned, done = run.objective.start(), Returned(run, run.rounds), 0
+    if run.plan.arguments.get("accounting") == "last_iterate" and run.plan.trust != "silo":
+        raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.plan.solver}")
+    w, returned, done = run.objective.start(), Returned(run, run.plan.rounds), 0
     run.bound = "upper" if NOT_HIDDEN in notes else "exact"
-    run.notes = notes if run.budget is not None else ()
+    run.notes = notes if run.plan.budget is not None else ()
     if isinstance(advance, HiddenSteps):
         advance.require_reach(eta)
     if isinstance(advance, GradientStep):
@@ -89,7 +89,7 @@ class GradientStep:
         self._objective = objective = run.objective
         mu, shares = None, None
         if sigma is None:
-            mu = run.mu_of_one(run.rounds)
+            mu = run.plan.mu_of_one(run.plan.rounds)
         else:
             shares = sigma * objective.data.weights(objective.weights) / objective.record_weight()
         self._gradient = NoisyMeanGradient(run, mu=mu, sigma=shares, shares=shares is not None)
@@ -151,7 +151,7 @@ class LocalSteps:
                     data,
                     theta,
                     loss=objective.phi,
-                    clip=self._run.clip,
+                    clip=self._run.plan.clip,
                     steps=len(eta[steps]),
                     step_size=eta[steps],
                     l2=objective.l2,
@@ -181,7 +181,7 @@ class LocalSteps:
             if g is not None:
                 curvature = (g.strength * g.strong_convexity, g.strength * g.smoothness)
             self._local_runs[key] = LocalRuns(
-                clip=self._run.clip,
+                clip=self._run.plan.clip,
                 dim=data.d,
                 sizes=tuple(data.sizes.tolist()),
                 step_sizes=tuple(eta.tolist()),
@@ -198,7 +198,7 @@ class LocalSteps:
 
     def start_bound(self, w: FloatArray, eta: FloatArray) -> float:
         """Return a bound of |w|, the same one for starts of similar norms."""
-        return norm_bound(w, self._run.clip * float(np.sum(eta)))
+        return norm_bound(w, self._run.plan.clip * float(np.sum(eta)))
 
 
 class HiddenSteps:
@@ -220,13 +220,13 @@ class HiddenSteps:
         per_record: int | None = None,
     ) -> None:
         b = None if sampler is None else sampler.batch_sizes[0]
-        self._run, self._steps, self._per_silo = run, LocalSteps(run, b), run.trust == "silo"
+        self._run, self._steps, self._per_silo = run, LocalSteps(run, b), run.plan.trust == "silo"
         self._mu, self._sampler, self._round = mu, sampler, 0
         m = run.objective.data.m
         self._factors = np.ones(m) if self._per_silo else self._steps.weights
         self._mechanism = GaussianMessages(
             run.channel(),
-            what=f"{'model' if self._per_silo else 'average model'} after {run.local_steps} "
+            what=f"{'model' if self._per_silo else 'average model'} after {run.plan.local_steps} "
             f"hidden local steps{'' if b is None else f' on batches of {b}'}",
             dim=run.objective.data.d,
             mu=mu,
@@ -241,7 +241,7 @@ class HiddenSteps:
         d, factors, reach = self._run.objective.data.d, tuple(self._factors.tolist()), 0.0
         noise = (math.sqrt(d) + 10.0) / self._mu
         for row in eta:
-            longest = self._run.clip * float(np.sum(row))
+            longest = self._run.plan.clip * float(np.sum(row))
             start = norm_bound(np.zeros(d), max(reach, longest))
             sensitivity, _ = _bounds_of(self._steps.local_runs(row), start, factors)
             reach += longest + noise * max(sensitivity)
@@ -297,7 +297,7 @@ class NoisySteps:
         self._mechanism = GaussianSum(
             run.channel(),
             what="sum of clipped gradients of a local step",
-            clip=run.clip,
+            clip=run.plan.clip,
             dim=data.d,
             sizes=tuple(data.sizes.tolist()),
             mu=mu,
@@ -320,7 +320,7 @@ class NoisySteps:
         reach = np.full(len(sigma), np.linalg.norm(w))
         for step in eta.tolist():
             mean = [
-                largest_norm(self._run.clip, std / size, objective.data.d)
+                largest_norm(self._run.plan.clip, std / size, objective.data.d)
                 for std, size in zip(sigma.tolist(), n.tolist(), strict=True)
             ]
             reach = max(1.0, step * objective.l2 - 1.0) * reach + step * np.array(mean) + rest

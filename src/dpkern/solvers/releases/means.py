@@ -8,7 +8,7 @@ S_r are M of the m silos, drawn in advance and public; K_j is the size of silo j
 import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -32,6 +32,8 @@ from dpkern.privacy.sampling.record_sampling import (
     make_record_sampler,
 )
 from dpkern.privacy.sensitivity.differences import COCOERCIVE, ConvexDifferences, covered
+from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.plan import RunPlan, with_step_sizes
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import AddModels, compiled_rounds, over_silos
 from dpkern.solvers.releases.record_sums import GlmSums, Sums, clipped, sums_of
@@ -59,7 +61,7 @@ def difference_clip(run: Run, step: FloatArray) -> float:
     It is min(2 C, max(beta |dw|, 2^-20 C)), beta the smoothness of the loss, which clips nothing;
     without a known smoothness it is 2 C. It depends on public numbers only.
     """
-    clip, beta = run.clip, run.objective.data_smoothness
+    clip, beta = run.plan.clip, run.objective.data_smoothness
     if beta == math.inf or clip == math.inf:
         return 2.0 * clip
     return min(2.0 * clip, max(beta * norm(step), 2.0**-20 * clip))
@@ -74,13 +76,13 @@ def convex_differences(
     norm, and without a budget, where it does not matter. It depends on public numbers only.
     """
     objective = run.objective
-    if isinstance(objective.loss, Oracle) or not objective.phi.convex or run.budget is None:
+    if isinstance(objective.loss, Oracle) or not objective.phi.convex or run.plan.budget is None:
         return None
     beta, row_bound = objective.data_smoothness, objective.data.row_bound
     public = {"curvature": objective.phi.smoothness, "row_bound": row_bound, "norms": norms}
-    if not covered(clip=run.clip, dim=objective.dim, reach=beta * norms, **public):
+    if not covered(clip=run.plan.clip, dim=objective.dim, reach=beta * norms, **public):
         return None
-    diameter = max(beta * distance, 2.0**-20 * run.clip)
+    diameter = max(beta * distance, 2.0**-20 * run.plan.clip)
     return ConvexDifferences(clip, diameter, beta * norms, objective.dim)
 
 
@@ -93,10 +95,7 @@ class Participation:
 
     def __init__(self, run: Run, lengths: IntArray) -> None:
         draws, m = len(lengths), run.objective.data.m
-        M = run.parameters["participation"]
-        self.M = m if M is None else count("participation", M)
-        if m < self.M:
-            raise ValueError(f"participation must be at most the {m} silos, got {self.M}")
+        self.M = participants(run.plan, run.objective)
         active = np.ones((draws, m), dtype=bool)
         if m > self.M:
             drawn = sample_users(run.public, n=m, participants=self.M, rounds=draws)
@@ -105,16 +104,44 @@ class Participation:
         self.active = np.repeat(active, lengths, axis=0)
 
 
-def sampler_of(run: Run, releases: int) -> RecordSampler:
+def participants(plan: RunPlan, objective: Objective) -> int:
+    """Return the number M of silos that participate in a round."""
+    m, M = objective.data.m, plan.arguments["participation"]
+    M = m if M is None else count("participation", M)
+    if m < M:
+        raise ValueError(f"participation must be at most the {m} silos, got {M}")
+    return int(M)
+
+
+def sampler_of(plan: RunPlan, objective: Objective, releases: int) -> RecordSampler:
     """Return the sampler of the run's batches."""
     return make_record_sampler(
-        run.parameters.get("sampling", "full"),
-        run.parameters["batch_size"],
-        sizes=run.objective.sizes,
+        plan.arguments.get("sampling", "full"),
+        plan.arguments["batch_size"],
+        sizes=objective.sizes,
         releases=releases,
-        neighbours=run.neighbours,
-        trust=run.trust,
+        neighbours=plan.neighbours,
+        trust=plan.trust,
     )
+
+
+def with_updates(plan: RunPlan, objective: Objective) -> RunPlan:
+    """Return the plan of `spider`, which has two updates a round with variant "alternate"."""
+    if plan.arguments["variant"] == "alternate":
+        if plan.rounds < 2:
+            raise ValueError(
+                f"rounds must be at least 2 with variant='alternate', got {plan.rounds}"
+            )
+        plan = replace(plan, updates=2 * plan.rounds - 2)
+    return with_step_sizes(plan, objective, theorem=0.5)
+
+
+def with_anchored_steps(plan: RunPlan, objective: Objective) -> RunPlan:
+    """Return the plan of `prox_svrg`, whose theorem's steps depend on batches and silos."""
+    n, M = int(objective.sizes.max()), participants(plan, objective)
+    K = max(sampler_of(plan, objective, plan.rounds).batch_sizes)
+    theorem = min(1.0, K**1.5 * math.sqrt(M) / n) / 8.0
+    return with_step_sizes(plan, objective, theorem=theorem)
 
 
 def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list[float | None]:
@@ -124,13 +151,13 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
     secret samples, all mu are scaled up until the epsilon of the costliest silo equals
     the budget's.
     """
-    budget, trust = run.budget, run.trust
+    budget, trust = run.plan.budget, run.plan.trust
     amplified = trust != "shuffle" and any(family.sampler.amplifies for family in families)
     if budget is not None and amplified and isinstance(run.objective.loss, Custom):
         # Samples that differ in one record may shift the others to other positions.
         raise ValueError(
-            f"sampling={run.parameters['sampling']!r} needs a loss of the table: what a custom one "
-            "returns for a record may depend on those before it"
+            f"sampling={run.plan.arguments['sampling']!r} needs a loss of the table: what a custom "
+            "one returns for a record may depend on those before it"
         )
     if budget is None or any(family.sigma is not None for family in families):
         return [None] * len(families)
@@ -149,13 +176,13 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
 
     if budget.epsilon is None or budget.delta is None:
         raise ValueError(
-            f"sampling={run.parameters['sampling']!r} needs a budget given as epsilon and delta"
+            f"sampling={run.plan.arguments['sampling']!r} needs a budget given as epsilon and delta"
         )
     kinds = _releases_of_silos(families, times, mu)
     delta = budget.delta * (1.0 - 2.0**-29)
     scale = 0.0
     for kind in sorted(kinds, key=_largest_rate, reverse=True):
-        scale = sampled_scale(kind, budget.epsilon, delta, run.neighbours, least=scale)
+        scale = sampled_scale(kind, budget.epsilon, delta, run.plan.neighbours, least=scale)
     mu = [one / scale for one in mu]
     if run.charge is not None:
         # One that releases at least so much noise, in full and as samples.
@@ -221,8 +248,8 @@ class NoisyMeans:
         self, run: Run, sums: Sums, family: Family, silos: Participation, mu: float | None
     ) -> None:
         self._run, self._sums, self._family, self._silos, self._mu = run, sums, family, silos, mu
-        self._trust = run.trust
-        if self._trust == "shuffle" and run.clip == math.inf:
+        self._trust = run.plan.trust
+        if self._trust == "shuffle" and run.plan.clip == math.inf:
             raise ValueError("clip must be finite under trust='shuffle', which counts, got inf")
         self._sizes = np.array(family.sampler.batch_sizes)
         objective, data = run.objective, run.objective.data
@@ -233,15 +260,14 @@ class NoisyMeans:
         # The number of releases that `allocate` charged.
         capped = family.sampler.per_record is not None
         self._per_record = int(_times(family, silos, self._trust).max()) if capped else None
-        self._mechanisms: dict[tuple[object, ...], GaussianSum | BinomialSum] = {}
+        self._mechanisms: dict[tuple[object, ...], GaussianSum] = {}
+        self._shuffled_sums: dict[int, BinomialSum] = {}
         self._everybody = bool(silos.active.all())
         self._all_records = self._everybody and isinstance(family.sampler, FullBatch)
 
     async def gradient(self, r: int, w: FloatArray) -> FloatArray:
         """Release round r's mean gradient at the public model w; shape (P,)."""
-        total, each = partial(self._sums.gradient, w), partial(self._sums.vectors, w)
-        released = await self._release(r, self._run.clip, self._family.sigma, total, each)
-        return self._mean(released)
+        return self._mean(await self._gradients(r, w))
 
     async def compiled_rounds(
         self, w: FloatArray, eta: FloatArray, add: AddModels, momentum: float = 0.0
@@ -249,10 +275,10 @@ class NoisyMeans:
         """Run the rounds of proximal gradient descent as `compiled_rounds`, if they can be."""
         run, drawn, everybody = self._run, self._family.sampler.compiled, self._everybody
         linear = isinstance(self._sums, GlmSums)
-        summed = run.person_clip is None and run.shares is None
+        summed = run.plan.person_clip is None and run.plan.shares is None
         if self._trust != "central" or drawn is None or not (linear and everybody and summed):
             return 0
-        mechanism = self._gaussian(run.clip, self._family.sigma, 1)
+        mechanism = self._gaussian(run.plan.clip, self._family.sigma, 1)
         how = {"scale": self._scale, "silo_weight": self._silo_weight, **drawn}
         return await compiled_rounds(run, mechanism, w, eta, add, momentum, **how)
 
@@ -288,7 +314,7 @@ class NoisyMeans:
             total = partial(total, curvature=run.objective.phi.smoothness)
             run.notes = (COCOERCIVE,)
         between = None  # what the sensitivity depends on, if it is not four times the clip norm
-        if not isinstance(run.objective.loss, Oracle) and (ball or clip < 2.0 * run.clip):
+        if not isinstance(run.objective.loss, Oracle) and (ball or clip < 2.0 * run.plan.clip):
             between = models
         released = self._release(
             *(r, clip, sigma, total, each), points=2, ball=ball, centre=centre, between=between
@@ -297,9 +323,11 @@ class NoisyMeans:
 
     async def of_silos(self, r: int, w: FloatArray) -> FloatArray:
         """Release every silo's mean gradient at its own model, (m, P), 0 if silent (silo trust)."""
+        return await self._gradients(r, w) / self._sizes[:, np.newaxis]
+
+    async def _gradients(self, r: int, w: FloatArray) -> FloatArray:
         total, each = partial(self._sums.gradient, w), partial(self._sums.vectors, w)
-        released = await self._release(r, self._run.clip, self._family.sigma, total, each)
-        return released / self._sizes[:, np.newaxis]
+        return await self._release(r, self._run.plan.clip, self._family.sigma, total, each)
 
     def _mean(self, released: FloatArray) -> FloatArray:
         return self._weights @ released if self._trust == "silo" else self._scale * released
@@ -383,22 +411,19 @@ class NoisyMeans:
                 sizes=sizes if per_silo else (sum(sizes),),
                 mu=self._mu,
                 sigma=None if sigma is None else sigma * self._sizes,
-                sampling=sampler.sampling if run.budget is not None else None,
+                sampling=sampler.sampling if run.plan.budget is not None else None,
                 per_record=self._per_record,
                 finest=self._sums.finest(clip, points=points),
-                person_clip=run.person_clip,
+                person_clip=run.plan.person_clip,
                 replaced=None if ball is None else ball.sensitivity,
                 between=between,
             )
-        found = self._mechanisms[key]
-        assert isinstance(found, GaussianSum)
-        return found
+        return self._mechanisms[key]
 
     def _binomial(self, n: int) -> BinomialSum:
-        key = (n,)
-        if key not in self._mechanisms:
+        if n not in self._shuffled_sums:
             run, sampler = self._run, self._family.sampler
-            self._mechanisms[key] = BinomialSum(
+            self._shuffled_sums[n] = BinomialSum(
                 run.channel("shuffle"),
                 what=self._family.what,
                 dim=run.objective.dim,
@@ -407,6 +432,4 @@ class NoisyMeans:
                 sampling=sampler.sampling,
                 per_record=self._per_record,
             )
-        found = self._mechanisms[key]
-        assert isinstance(found, BinomialSum)
-        return found
+        return self._shuffled_sums[n]

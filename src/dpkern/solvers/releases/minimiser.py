@@ -11,7 +11,7 @@ from dpkern.privacy.guarantees.rounding import round_up
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.mechanisms.perturbed_minimiser import PerturbedMinimiser
 from dpkern.privacy.sensitivity.local_runs import clipped_smoothness
-from dpkern.solvers.base.reach import announce_length
+from dpkern.solvers.base.plan import announce_length, require_convex_loss
 from dpkern.solvers.base.run import Run
 
 TWICE_PUBLIC = (
@@ -32,7 +32,8 @@ class Minimiser:
 
     def __init__(self, run: Run, added_l2: float) -> None:
         objective, data = run.objective, run.objective.data
-        run.needs_convex_loss("the minimiser must be unique, and smooth in the linear term")
+        why = "the minimiser must be unique, and smooth in the linear term"
+        require_convex_loss(run.plan, objective, why)
         for name, value, remedy in (
             ("row_bound", data.row_bound, "give the data a row_bound"),
             ("loss.smoothness", objective.phi.smoothness, "take another loss"),
@@ -43,7 +44,7 @@ class Minimiser:
                     f"{name} must be finite for a minimiser that is known to be near, got "
                     f"{value!r}: {remedy}"
                 )
-        records = 2 * objective.n if run.sizes_are_hidden else data.n
+        records = 2 * objective.n if run.plan.sizes_are_hidden else data.n
         if data.n > records:
             raise ValueError(
                 "public_size must be at least half of the number of records in a minimisation, "
@@ -59,15 +60,15 @@ class Minimiser:
             )
         smoothness = round_up(clipped_smoothness(objective.phi.smoothness, data.row_bound, data.d))
         self._mechanism, self._grid = None, None
-        if run.budget is None:
+        if run.plan.budget is None:
             self._curvature = records * smoothness + largest
             self._rho = math.sqrt(least / self._curvature)
             self.steps = math.ceil(-2.0 / self._rho * math.log(_PLAIN_SHARE))
             return
         self._mechanism = mechanism = PerturbedMinimiser(
             run.channel(),
-            run.budget,
-            clip=run.clip,
+            run.plan.budget,
+            clip=run.plan.clip,
             dim=data.d,
             records=records,
             smoothness=smoothness,
@@ -111,7 +112,7 @@ class Minimiser:
                 kernels.glm_gradient,
                 y,
                 loss=run.objective.phi,
-                clip=run.clip,
+                clip=run.plan.clip,
                 grid=self._grid,
                 silo_weight=self._silo_weight,
             )

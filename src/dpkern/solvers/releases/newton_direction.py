@@ -15,9 +15,11 @@ from dpkern.privacy import split_budget
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.sensitivity.grids import MAX_RECORDS, grid_records
-from dpkern.solvers.base.interrupts import interruptible
+from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.plan import RunPlan
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.settings import direction_noise_floor
+from dpkern.solvers.releases.hessian import with_hess_clip
 
 SOLVED = (
     "solving takes LAPACK and BLAS to be conventional (no Strassen-like products, no emulated "
@@ -37,17 +39,17 @@ def shared(run: Run, gradient: float, trace: float) -> tuple[float | None, ...]:
             "gradient_share and trace_share must leave a share of the budget for directions, got "
             f"{gradient!r} and {trace!r}"
         )
-    if run.budget is None:
+    if run.plan.budget is None:
         return None, None, None
-    return split_budget(run.budget.mu, shares, (run.rounds,) * 3)
+    return split_budget(run.plan.budget.mu, shares, (run.plan.rounds,) * 3)
 
 
-def resolved_curvature(run: Run) -> str:
+def with_curvature(plan: RunPlan, objective: Objective) -> RunPlan:
     """Resolve the option `curvature`: "auto" is the upper bound, with noise, if there is one."""
-    if run.options["curvature"] == "auto":
-        bounded = run.budget is not None and not isinstance(run.objective.phi, Custom)
-        run.parameters["curvature"] = "upper_bound" if bounded else "hessian"
-    return str(run.options["curvature"])
+    if plan.arguments["curvature"] == "auto":
+        bounded = plan.budget is not None and not isinstance(objective.phi, Custom)
+        plan = plan.with_arguments(curvature="upper_bound" if bounded else "hessian")
+    return with_hess_clip(plan, objective)
 
 
 class NoisyDirection:
@@ -60,24 +62,25 @@ class NoisyDirection:
         self,
         run: Run,
         *,
-        hess_clip: float,
         mu: Sequence[float | None],
         regularisation: float,
     ) -> None:
         objective, data = run.objective, run.objective.data
         trace_mu, self._mu = mu
-        self._run, self._add, self._hess_clip = run, run.options["variant"] == "add", hess_clip
+        options = run.plan.options
+        self._run, self._add = run, options["variant"] == "add"
+        self._hess_clip = hess_clip = float(options["hess_clip"])
         self._public_regularisation = regularisation
-        self._trace_coeff, self._curvature = run.options["trace_coeff"], resolved_curvature(run)
+        self._trace_coeff, self._curvature = options["trace_coeff"], options["curvature"]
         self._penalty = objective.l2 * objective.penalized
         self._least = float(self._penalty.min())  # eigenvalue of the mean Hessian and penalty
         # Backward error of forming and solving the system, relative to |A| + l0.
         self._backward_error = 16.0 * (data.d + 1) ** 2 * 2.0**-53
         # f / b
-        self._hessian_change = 1.0 if self._add or run.sizes_are_hidden else math.sqrt(2.0)
+        self._hessian_change = 1.0 if self._add or run.plan.sizes_are_hidden else math.sqrt(2.0)
         self._records, self._trace_bound = None, data.n
         self._trace_sensitivity, self._trace_error = hess_clip, 0.0
-        if run.sizes_are_hidden:
+        if run.plan.sizes_are_hidden:
             # Very large sums are rounded to doubles, in every silo and in the sum over silos.
             roundings = data.m + data.d + 2
             self._backward_error += roundings * 2.0**-53
@@ -104,18 +107,16 @@ class NoisyDirection:
     async def __call__(self, w: FloatArray, g: FloatArray) -> FloatArray:
         run, objective = self._run, self._run.objective
         om = objective.record_weight()
-        with run.clock("kernels"):
-            H = interruptible(
-                kernels.glm_hessian,
-                objective.data,
-                w,
-                loss=objective.phi,
-                hess_clip=self._hess_clip,
-                curvature=self._curvature,
-                silo_weight=objective.silo_weight(),
-                records=self._records,
-                n_threads=objective.n_threads,
-            ).sum(axis=0)
+        sums = await run.sums(
+            kernels.glm_hessian,
+            w,
+            loss=objective.phi,
+            hess_clip=self._hess_clip,
+            curvature=self._curvature,
+            silo_weight=objective.silo_weight(),
+            records=self._records,
+        )
+        H = sums.sum(axis=0)
         with run.clock("noise"):
             trace = om * self._released_trace(np.trace(H))
         l0 = self._regularisation(trace, _norm(g)) if self._mu else self._without_noise(trace)
@@ -123,14 +124,7 @@ class NoisyDirection:
         if self._add:
             # All eigenvalues exceed the floor l0 / 2, which selects the kernel's Cholesky solve.
             A, floor = A + l0 * np.eye(g.size), 0.5 * l0
-        with run.clock("kernels"):
-            p = interruptible(
-                kernels.newton_direction,
-                A[np.newaxis],
-                g[np.newaxis],
-                floor=floor,
-                n_threads=objective.n_threads,
-            )
+        p = await run.computed(kernels.newton_direction, A[np.newaxis], g[np.newaxis], floor=floor)
         with run.clock("noise"):
             return self._released_direction(p, g, l0, trace)
 
@@ -151,7 +145,7 @@ class NoisyDirection:
     def _norm_bound(self, trace: float) -> float:
         """Bound |A| by the number of records or, where that is hidden, by the released trace."""
         objective = self._run.objective
-        if self._run.sizes_are_hidden:
+        if self._run.plan.sizes_are_hidden:
             return trace + self._trace_error * objective.record_weight() + objective.l2
         return self._record_bound * objective.n * (1.0 + 2.0**-40) + objective.l2
 

@@ -7,6 +7,7 @@ iteration is the noise on the release, propagated through R.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from dpkern._numbers import count, positive
 from dpkern._typing import FloatArray
 from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.options import check_choice
-from dpkern.solvers.base.reach import within_doubles
+from dpkern.solvers.base.plan import RunPlan, require_convex_loss, with_number, within_doubles
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.admm_records import CentralUsers, at_most_half
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
@@ -45,6 +47,11 @@ class Declared:
     function: Callable[[FloatArray], ArrayLike] = field(repr=False)
     sensitivity: float
     name: str = "declared operator"
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """Name and sensitivity, for results and certificates."""
+        return {"name": self.name, "sensitivity": self.sensitivity}
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -146,50 +153,60 @@ class FromFunction(Operator):
         return u + lam * (released - u)
 
 
+def with_operator(plan: RunPlan, objective: Objective) -> RunPlan:
+    """Return the plan with the operator's step, its blocks and its relaxations resolved."""
+    operator = plan.arguments["operator"]
+    if operator == "admm":
+        if plan.arguments["weights"] != "size":
+            raise ValueError("weights must be 'size' for operator='admm', got 'uniform'")
+        require_convex_loss(plan, objective, "its prox is taken")
+        plan = with_number(plan, objective, "prox_step")
+    elif operator == "gradient" and objective.proximal is not None:
+        g = objective.proximal.name
+        raise ValueError(f"operator='gradient' has no prox, by which {g!r} acts: take another")
+    elif not isinstance(operator, Declared):
+        plan = with_number(plan, objective, "step_size")
+        eta = np.full((plan.rounds, 1), plan.arguments["step_size"])
+        within_doubles(eta, objective, plan.arguments)
+    sizes = block_sizes(plan, objective.data.d)
+    blocks = sizes.tolist() if np.ndim(plan.arguments["blocks"]) else len(sizes)
+    return plan.with_arguments(relaxation=_relaxations(plan), blocks=blocks)
+
+
 def choose_operator(run: Run, mu: float | None) -> Operator:
     """Return the run's operator, with a budget mu for every release."""
-    operator = run.parameters["operator"]
+    operator, given = run.plan.arguments["operator"], run.plan.arguments
     if isinstance(operator, Declared):
-        run.parameters["operator"] = {"name": operator.name, "sensitivity": operator.sensitivity}
         return FromFunction(run, declared=operator, mu=mu)
     if operator == "admm":
-        if run.parameters["weights"] != "size":
-            raise ValueError("weights must be 'size' for operator='admm', got 'uniform'")
-        run.needs_convex_loss("its prox is taken")
-        return LionsMercier(run, prox_step=run.number_or_auto("prox_step"), mu=mu)
-    if operator == "gradient" and run.objective.proximal is not None:
-        g = run.objective.proximal.name
-        raise ValueError(f"operator='gradient' has no prox, by which {g!r} acts: take another")
-    step = run.number_or_auto("step_size")
-    within_doubles(np.full((run.rounds, 1), step), run.objective, run.parameters)
-    return ProximalGradient(run, step=step, mu=mu)
+        return LionsMercier(run, prox_step=given["prox_step"], mu=mu)
+    return ProximalGradient(run, step=given["step_size"], mu=mu)
 
 
-def relaxations(run: Run) -> FloatArray:
-    """Return lam_k of all rounds."""
-    lions_mercier, value = run.parameters["operator"] == "admm", run.parameters["relaxation"]
+def _relaxations(plan: RunPlan) -> FloatArray:
+    """Return lam_k of all rounds, or of every one."""
+    lions_mercier, value = plan.arguments["operator"] == "admm", plan.arguments["relaxation"]
     if value is None:
         value = 0.5 if lions_mercier else 1.0
     lam = np.asarray(value)
     if lam.dtype.kind not in "fiu":
         raise TypeError(f"relaxation must be a number or a sequence of numbers, got {value!r}")
-    if lam.shape not in ((), (run.rounds,)):
+    if lam.shape not in ((), (plan.rounds,)):
         raise ValueError(
-            f"relaxation must be one number or {run.rounds}, one a round, got shape {lam.shape}"
+            f"relaxation must be one number or {plan.rounds}, one a round, got shape {lam.shape}"
         )
     if not (np.all(lam > 0.0) and np.all(lam <= 1.0)):
         raise ValueError(f"relaxation must lie in (0, 1], got {value!r}")
     if lions_mercier:
-        at_most_half(run, float(lam.max()))
-    run.resolve(relaxation=lam)
-    return np.broadcast_to(lam, (run.rounds,)).astype(np.float64)
+        at_most_half(plan, float(lam.max()))
+    return lam.astype(np.float64)
 
 
-def block_sizes(run: Run) -> NDArray[np.int64]:
+def block_sizes(plan: RunPlan, d: int) -> NDArray[np.int64]:
     """Return the sizes of the consecutive blocks of u."""
-    operator, blocks, d = run.parameters["operator"], run.parameters["blocks"], run.objective.data.d
+    operator, blocks = plan.arguments["operator"], plan.arguments["blocks"]
     if operator == "admm":
-        if blocks not in (None, 1) or run.parameters["activation"] != 1.0:
+        if blocks not in (None, 1) or plan.arguments["activation"] != 1.0:
             raise ValueError(
                 "operator='admm' has one block, always active: for users that take part in turn "
                 "there are the modes of solver admm"
@@ -205,5 +222,4 @@ def block_sizes(run: Run) -> NDArray[np.int64]:
     number = count("blocks", blocks)
     if number > d:
         raise ValueError(f"blocks must be at most d = {d}, got {number}")
-    run.parameters["blocks"] = number
     return np.diff(np.arange(number + 1) * d // number)

@@ -15,7 +15,7 @@ from dpkern.kernels.grids import mlp_factor_grid
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle, record_gradients
 from dpkern.privacy.sampling.record_sampling import Rows
-from dpkern.solvers.base.interrupts import awaited, interruptible
+from dpkern.solvers.base.backends import awaited
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import gradient_sums
 
@@ -55,7 +55,9 @@ class Sums(ABC):
 
     def difference_vectors(self, new: FloatArray, old: FloatArray, records: IntArray) -> FloatArray:
         """Return the differences of clipped gradients between two models, shape (k, P)."""
-        later, earlier = (clipped(self.vectors(w, records), self._run.clip) for w in (new, old))
+        later, earlier = (
+            clipped(self.vectors(w, records), self._run.plan.clip) for w in (new, old)
+        )
         return later - earlier
 
 
@@ -86,16 +88,8 @@ class GlmSums(Sums):
             self._margins = np.empty(self._data.n) if self._margins is None else self._margins
             how |= {"margins": old_margins, "new_margins": self._margins}
             self._margins_at = new
-        with self._run.clock("kernels"):
-            return kernels.glm_difference(
-                self._data,
-                new,
-                old,
-                loss=self._run.objective.phi,
-                gradient_clip=self._run.clip,
-                n_threads=self._n_threads,
-                **how,
-            )
+        how |= {"loss": self._run.objective.phi, "gradient_clip": self._run.plan.clip}
+        return await self._run.sums(kernels.glm_difference, new, old, **how)
 
     def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
         return kernels.glm_gradient(
@@ -116,9 +110,8 @@ class MlpSums(Sums):
             "layers": mlp.layers(self._data),
             "activation": mlp.activation,
             "loss": mlp.loss,
-            "n_threads": self._n_threads,
         }
-        self._records = run.objective.n if run.sizes_are_hidden else None
+        self._records = run.objective.n if run.plan.sizes_are_hidden else None
 
     def finest(self, clip: float, *, points: int) -> float | None:
         if clip == math.inf:
@@ -128,18 +121,16 @@ class MlpSums(Sums):
         return mlp_factor_grid(n, clip, sizes, points=points) ** 2
 
     async def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
-        with self._run.clock("kernels"):
-            how |= {"records": self._records, **self._how}
-            return interruptible(kernels.mlp_gradient, self._data, w, **how)
+        how |= {"records": self._records, **self._how}
+        return await self._run.sums(kernels.mlp_gradient, w, **how)
 
     async def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
-        how |= {"gradient_clip": self._run.clip}
-        with self._run.clock("kernels"):
-            return interruptible(kernels.mlp_difference, self._data, new, old, **self._how, **how)
+        how |= {"gradient_clip": self._run.plan.clip, **self._how}
+        return await self._run.sums(kernels.mlp_difference, new, old, **how)
 
     def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
         alone = self._data.each_alone(records)
-        return kernels.mlp_gradient(alone, w, clip=math.inf, **self._how)
+        return kernels.mlp_gradient(alone, w, clip=math.inf, n_threads=self._n_threads, **self._how)
 
 
 class RecordSums(Sums):

@@ -15,7 +15,7 @@ class Returned:
     """
 
     def __init__(self, run: Run, iterates: int) -> None:
-        kind = run.parameters.get("returns", "last")
+        kind = run.plan.arguments.get("returns", "last")
         self._one, self._seen = kind in ("last", "random"), 0
         averaged = {"average": iterates, "tail": -(-iterates // 3)}.get(kind, 1)
         if not isinstance(kind, str):
