@@ -31,6 +31,7 @@ from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain
 from dpkern.solvers.base.persons import person_bound
 from dpkern.solvers.base.reach import within_doubles
+from dpkern.solvers.base.recalibration import Calibration, recalibrate, recalibration_share
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.settings import settled
 from dpkern.solvers.base.sharing import shares_of
@@ -122,7 +123,15 @@ class Run(AbstractContextManager["Run"]):
         self.shares = shares_of(self)
         if budget is not None:
             budget.warn_of_few_records(self.objective.n)
+        self.given_mu = math.inf if self.budget is None else self.budget.mu
+        self.recalibration_mu: float | None = None
         of_settings = budget if persons is None else persons.budget_of_settings
+        share = recalibration_share(self)
+        self.parameters["recalibrate"] = share > 0.0
+        if share > 0.0:
+            shares, times = (1.0 - share, share), (1, 1)
+            rest, self.recalibration_mu = split_budget(self.given_mu, shares, times)
+            self.budget = of_settings = Budget(mu=rest)
         rule = declaration.settings
         self.parameters = settled(rule, self.objective, of_settings, self.parameters)
         self.rounds: int = self.parameters.get("rounds", 1)
@@ -434,12 +443,16 @@ class Run(AbstractContextManager["Run"]):
             raise error
         (self.updates, w), self.ended = self.kept, error
         try:
-            return self.result(w)
+            return self._result(w)
         except Exception:
             raise error from None
 
     def result(self, w: FloatArray) -> SolverResult:
-        """Return the model w with the certificate of everything in the ledger."""
+        """Return the model w, recalibrated, with the certificate of everything in the ledger."""
+        self.keep(w)
+        return self._result(w, recalibrate(self, w))
+
+    def _result(self, w: FloatArray, calibration: Calibration | None = None) -> SolverResult:
         data, loss = self.objective.data, self.objective.loss
         certificate = Certificate.from_ledger(
             self.ledger,
@@ -461,6 +474,8 @@ class Run(AbstractContextManager["Run"]):
         converged = len(norms) >= self.settled and max(norms[-self.settled :]) <= 1e-6
         converged = converged and self.ended is None
         finding = "" if converged or self.budget is None or self.ended else self._learning.finding()
+        if calibration is not None:
+            finding = calibration.finding
         return SolverResult(
             solver=self.solver,
             coef=w.copy() if isinstance(loss, Oracle) else w[: data.n_features].copy(),
@@ -478,4 +493,5 @@ class Run(AbstractContextManager["Run"]):
             oracle=loss if isinstance(loss, Oracle) else None,
             feature_names=data.feature_names,
             schema=data.schema,
+            calibration=calibration,
         )
