@@ -35,6 +35,8 @@ _SOLVERS = {
 }
 # A private search has so many candidates, of half the step size each.
 _CANDIDATES = 8
+# How the descriptions of what a recalibration releases begin.
+LINE = "recalibration: "
 # Bins of a range end at so many halvings of its wide bounds.
 _OCTAVES = 30
 
@@ -53,12 +55,20 @@ class DeclaredSolver(DeclaredRun):
         found = list(getattr(self, f"_{self.solver}")())
         if ENDED_AFTER in self._declared:
             found = [family.at_most() for family in found]
+        if self._declared.get("recalibrate") and ENDED_AFTER not in self._declared:
+            found += self._recalibration()
         return [*found, self._score()] if self.is_selection else found
 
     def _score(self) -> Family:
         bound = self._of("score_bound")
         held = sum(self._held(self._of("sizes")))
         return self._about(f"score on {held} records", 1, 1.0 if bound is None else bound, dim=1)
+
+    def _recalibration(self) -> Iterator[Family]:
+        """Return the releases of a line of margins."""
+        yield self._about(f"{LINE}sum of moments of margins and labels", 1, 1.22 * self.unit, dim=4)
+        yield self._about(f"{LINE}sum of scores of the line", 3, self.unit, dim=2)
+        yield self._about(f"{LINE}sum of risks less labels", 1, self.unit, dim=1)
 
     def _gradient_descent(self) -> Iterator[Family]:
         yield self._gradients(self._count("rounds"))

@@ -299,6 +299,7 @@ def _shared(
     person_clip: Annotated[float | None, Option(or_none(positive), declared=False)] = AUTO,
     weights: Literal["size", "uniform"] = "size",
     calibration: str = "sound",
+    recalibrate: Annotated[bool, Option(check=_flag)] = True,
     colluding: Annotated[int | None, Option(or_none(_from_0), declared=False)] = None,
     penalize_intercept: Annotated[bool, Option(check=_flag)] = True,
     accountant: Annotated[Accountant | None, Option(check=_accountant, declared=False)] = None,
@@ -354,6 +355,11 @@ def _shared(
     calibration : {"sound", "paper"}
         "sound" calibrates the noise by this package's proofs; "paper" takes the formula that
         the solver's paper prints, and certifies the guarantee that it really gives.
+    recalibrate : bool
+        Whether a share of the budget, fixed by public numbers, releases a line from margins to log
+        odds (docs/settings.md). There is none where `clip` is given, nor for other losses than
+        "logistic"; for constraints, monitors, secret samples, shuffle and local trust, a
+        `person_clip`, few records or calibration="paper".
     colluding : int or None
         Under central trust, the number t of silos that may pool what they know with whoever sees
         the aggregate. Every silo then adds a share of the noise to its own sum, so that the noise

@@ -26,6 +26,7 @@ from dpkern.privacy.sensitivity.grids import MAX_RECORDS
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.options import StepSize
 from dpkern.solvers.base.persons import PersonBound, person_bound
+from dpkern.solvers.base.recalibration import recalibration_share
 from dpkern.solvers.base.settings import REPEATS, settled
 
 if TYPE_CHECKING:  # declaration imports this module
@@ -60,7 +61,10 @@ class RunPlan:
     arguments : mapping
         All arguments but the data, checked, with every "auto" replaced; read-only.
     budget : Budget or None
-        Of one record, where persons have the given one by the group bound.
+        Of one record, where persons have the given one by the group bound, and without what the
+        recalibration takes.
+    recalibration_mu : float or None
+        The budget of the recalibration; None for a run without one.
     persons : PersonBound or None
         How people with several records are protected.
     shares : Shares or None
@@ -86,6 +90,7 @@ class RunPlan:
     shares: Shares | None
     charge: Bound | None
     updates: int
+    recalibration_mu: float | None = None
     step_sizes: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     solver: str = field(init=False)
     trust: str = field(init=False)
@@ -179,12 +184,19 @@ def resolve(
         budget.warn_of_few_records(objective.n)
     refuse_sizes(objective, given)
     of_settings = budget if persons is None else persons.budget_of_settings
+    own, recalibration_mu = budget if persons is None else persons.budget, None
+    share = recalibration_share(declaration, objective, own, persons, given)
+    given["recalibrate"] = share > 0.0
+    if own is not None and share > 0.0:
+        rest, recalibration_mu = split_budget(own.mu, (1.0 - share, share), (1, 1))
+        own = of_settings = Budget(mu=rest)
     given = settled(declaration.settings, objective, of_settings, given)
     announce_length(objective, {k: given[k] for k in REPEATS if isinstance(given.get(k), int)})
     plan = RunPlan(
         declaration,
         MappingProxyType(given),
-        budget=budget if persons is None else persons.budget,
+        budget=own,
+        recalibration_mu=recalibration_mu,
         persons=persons,
         shares=None if t is None or budget is None else Shares(objective.data.m, t),
         charge=_charge(declaration, given),

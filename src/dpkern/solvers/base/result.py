@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from dpkern.io import read_arrays
 from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Certificate
+from dpkern.solvers.base.recalibration import Calibration
 
-FORMAT = 2
+FORMAT = 3
 
 # Entries of the history from the monitor, which saved files omit if it is the training data.
 MONITORED = ("objective", "accuracy")
@@ -73,6 +74,9 @@ class SolverResult:
         The public schema that the training data were encoded by: with it, `predict`,
         `decision_function`, `predict_proba` and `score` take raw records with the schema's columns
         too.
+    calibration : Calibration or None
+        The line from the margins of `coef` and `intercept` to log odds, which
+        `decision_function`, `predict` and `predict_proba` apply.
     """
 
     solver: str
@@ -91,6 +95,7 @@ class SolverResult:
     oracle: Oracle | None = None
     feature_names: tuple[str, ...] | None = None
     schema: Schema | None = None
+    calibration: Calibration | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SolverResult) and self._identity == other._identity
@@ -101,7 +106,8 @@ class SolverResult:
     @property
     def _identity(self) -> tuple[object, ...]:
         labels = None if self.classes is None else self.classes.tolist()
-        return self.solver, self.loss, self.w.tobytes(), labels, self.transform, self.privacy
+        fitted = self.w.tobytes(), self.calibration
+        return self.solver, self.loss, *fitted, labels, self.transform, self.privacy
 
     @property
     def w(self) -> NDArray[np.float64]:
@@ -110,6 +116,8 @@ class SolverResult:
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the margins (n,) of rows X (n, n_features), or the scores (n, K) of K classes.
+
+        With a `calibration` they are log odds.
 
         Raises
         ------
@@ -128,6 +136,8 @@ class SolverResult:
             found = self.transform.margins(X, self.w)
         else:
             found = self.oracle.outputs(self.w, self.transform.apply(X))
+        if self.calibration is not None:
+            found = self.calibration.apply(found)
         return np.add(found, self.transform.target_middle)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -252,6 +262,7 @@ class SolverResult:
             "transform": self.transform.to_dict(),
             "feature_names": self.feature_names,
             "schema": None if self.schema is None else self.schema.to_dict(),
+            "calibration": None if self.calibration is None else asdict(self.calibration),
         }
         arrays: dict[str, Any] = {"coef": self.coef}
         if self.classes is not None:
@@ -300,6 +311,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
         stored, coef = json.loads(str(arrays["header"])), arrays["coef"]
         classes = arrays.get("classes")
         header = decode(stored)
+        line = header["calibration"]
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r}, expected {FORMAT}")
         names = header["feature_names"]
@@ -314,6 +326,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             oracle=None if header["oracle"] is None else load_oracle(header["oracle"]),
             feature_names=None if names is None else tuple(names),
             schema=None if header["schema"] is None else Schema.from_dict(header["schema"]),
+            calibration=None if line is None else Calibration(**line),
         )
     except OSError:
         raise

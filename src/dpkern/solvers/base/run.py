@@ -24,6 +24,7 @@ from dpkern.solvers.base.learning import LearningWatch
 from dpkern.solvers.base.objective import Objective, monitored
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain
 from dpkern.solvers.base.plan import RunPlan, resolve
+from dpkern.solvers.base.recalibration import Calibration, recalibrate
 from dpkern.solvers.base.result import SolverResult
 from dpkern.stream import PublicDraws
 
@@ -279,12 +280,16 @@ class Run(AbstractContextManager["Run"]):
             raise error
         self.ended, w = error, self.kept[1]
         try:
-            return self.result(w)
+            return self._result(w)
         except Exception:
             raise error from None
 
     def result(self, w: FloatArray) -> SolverResult:
-        """Return the model w with the certificate of everything in the ledger."""
+        """Return the model w, recalibrated, with the certificate of everything in the ledger."""
+        self.keep(w)
+        return self._result(w, recalibrate(self, w))
+
+    def _result(self, w: FloatArray, calibration: Calibration | None = None) -> SolverResult:
         data, loss = self.objective.data, self.objective.loss
         certificate = Certificate.from_ledger(
             self.ledger,
@@ -308,6 +313,8 @@ class Run(AbstractContextManager["Run"]):
         finding = (
             "" if converged or self.plan.budget is None or self.ended else self._learning.finding()
         )
+        if calibration is not None:
+            finding = calibration.finding
         return SolverResult(
             solver=self.plan.solver,
             coef=w.copy() if isinstance(loss, Oracle) else w[: data.n_features].copy(),
@@ -325,6 +332,7 @@ class Run(AbstractContextManager["Run"]):
             oracle=loss if isinstance(loss, Oracle) else None,
             feature_names=data.feature_names,
             schema=data.schema,
+            calibration=calibration,
         )
 
 

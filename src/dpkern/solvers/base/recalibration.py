@@ -1,0 +1,321 @@
+"""Recalibration: a line from a released model's margins to log odds.
+
+A small clip norm makes a robust loss, whose scores rank well and have the wrong scale. With the
+released model w, u_i = clamp(x_i . w / s, -1, 1) is a function of one record and of public numbers,
+s = |w| times a public factor, and so is every vector below, of norm at most C by itself: nothing is
+clipped. A share of mu^2 that public numbers fix releases, by the Gaussian mechanism on exact sums
+with sensitivity 2 C, or C where a record is added or removed,
+
+    sum_i ( t_i, t_i u_i, 0.7 u_i^2, 0.7 u_i )    t_i = y_i / 2 in {-1/2, 1/2},           C = 1.22
+    sum_i (p_i - (y_i + 1) / 2) (u_i, 1) / sqrt(2)    p_i = sigmoid(a u_i + b), 3 times,  C = 1
+    sum_i (p_i - (y_i + 1) / 2)                       at the last line,                   C = 1
+
+The first gives a line by a linear discriminant, which three steps of Fisher's scoring improve, with
+the information of u as a normal variable; the last makes the mean risk that of the records. All
+else is post-processing (docs/proofs/recalibration.md). Targets have no such line: steps for them
+are not cut short, and a line only adds noise.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpkern import kernels
+from dpkern._typing import FloatArray, IntArray
+from dpkern.kernels.glm import loss_derivatives
+from dpkern.models.losses import Loss
+from dpkern.models.penalties import Constraint
+from dpkern.privacy import Budget, split_budget
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.sampling.amplification import AMPLIFIES
+from dpkern.privacy.sensitivity.grids import total_on_grid
+from dpkern.solvers.base.backends import interruptible
+from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.persons import PersonBound
+
+if TYPE_CHECKING:  # which import this module
+    from dpkern.solvers.base.declaration import Declaration
+    from dpkern.solvers.base.run import Run
+
+Vectors = Callable[[slice], FloatArray]
+
+# Share of mu^2: so many over n mu, within these bounds; none below the last, where labels would
+# suffer.
+_SHARE, _LEAST_SHARE, _MOST_SHARE, _SMALL = 180.0, 0.03, 0.2, 400.0
+# Shares of the recalibration's mu^2: moments, each of so many scores, and the last sum.
+_SHARES, _STEPS = (2.0, 0.7, 3.0), 3
+# The factor of u^2 and u among the moments, and their clip norm, at least the norm of a record's.
+_GAMMA, _MOMENTS_CLIP = 0.7, 1.22
+# What is likely before anything is seen: that margins are too large by this factor, with which
+# relative error, and offsets.
+_TOO_STEEP, _PRIOR_ERROR, _PRIOR_OFFSET = 2.0, 0.5, 0.7
+# The least slope: the order of scores never flips; and the largest std of log odds.
+_LEAST_SLOPE, _LARGEST_SPREAD = 0.5, 3.0
+_RECORDS = 1 << 18  # whose vectors are in memory together
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
+_WEIGHTS /= _WEIGHTS.sum()
+
+MOMENTS = "recalibration: sum of moments of margins and labels"
+SCORES = "recalibration: sum of scores of the line"
+RESIDUALS = "recalibration: sum of risks less labels"
+
+NO_SLOPE = (
+    "little learnt, as far as the releases tell: labels depend on the model's scores by a slope of "
+    "{:.2g} with a standard error of {:.2g}; take more records, fewer columns or a larger budget"
+)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The line slope u + offset of log odds, u = clamp(margin / unit, -1, 1).
+
+    Attributes
+    ----------
+    slope, offset : float
+    unit : float
+        s, by which margins are divided.
+    slope_error : float
+        Standard error of the slope by the noise, to first order.
+    """
+
+    slope: float
+    offset: float
+    unit: float
+    slope_error: float
+
+    def apply(self, margins: FloatArray) -> FloatArray:
+        """Return log odds for margins of any shape."""
+        return self.slope * np.clip(margins / self.unit, -1.0, 1.0) + self.offset
+
+    @property
+    def finding(self) -> str:
+        """What the slope says against the model, or nothing."""
+        if self.slope >= 2.0 * self.slope_error:
+            return ""
+        return NO_SLOPE.format(self.slope, self.slope_error)
+
+
+def recalibration_share(
+    declaration: "Declaration",
+    objective: Objective,
+    budget: Budget | None,
+    persons: PersonBound | None,
+    given: Mapping[str, Any],
+) -> float:
+    """Return the share of mu^2 for a recalibration, 0 where there is none.
+
+    There is one where predictions are probabilities, settings follow from the budget, and the
+    guarantee of all releases is Gaussian DP, for a record or for groups of them.
+    """
+    data, loss = objective.data, objective.loss
+    labels = data.task == "classification" and isinstance(loss, Loss) and loss.name == "logistic"
+    if (
+        not (given["recalibrate"] and given["clip"] == "auto" and labels and declaration.gaussian)
+        or budget is None
+        or not math.isfinite(data.row_bound)
+        or given["calibration"] == "paper"
+        or given["trust"] not in ("central", "silo")
+        or (persons is not None and persons.clip is not None)
+        or given.get("sampling") == AMPLIFIES[given["neighbours"]]
+        or given["monitor"] is not None
+        or isinstance(objective.other, Constraint)
+    ):
+        return 0.0
+    power = _power(objective, given["trust"], budget.mu)
+    return 0.0 if power < _SMALL else min(max(_SHARE / power, _LEAST_SHARE), _MOST_SHARE)
+
+
+def _power(objective: Objective, trust: str, mu: float) -> float:
+    """Return n mu, or what it is under silo trust, where every silo adds noise."""
+    return objective.n * mu / math.sqrt(objective.data.m if trust == "silo" else 1)
+
+
+def recalibrate(run: "Run", w: FloatArray) -> Calibration | None:
+    """Release the line of a model's margins; None where the run has none, or the model is none."""
+    plan, data, mu = run.plan, run.objective.data, run.plan.recalibration_mu
+    if mu is None or plan.budget is None or not np.isfinite(w).all():
+        return None
+    power = _power(run.objective, plan.trust, math.hypot(plan.budget.mu, mu))
+    R = data.row_bound
+    factor = R if power > 1e4 else min(R, max(1.5, 0.5 * R))
+    unit = float(np.linalg.norm(w)) * factor
+    if not 0.0 < unit < math.inf:
+        unit = 1.0
+    with run.clock("kernels"):
+        threads = run.objective.n_threads
+        margins = interruptible(kernels.glm_margins, data, w, n_threads=threads)
+    margins = margins[: data.offsets[-1]]  # of the records that are here
+    line = _Line(run, np.clip(margins / unit, -1.0, 1.0), mu, unit / _TOO_STEEP)
+    found = line.log_odds()
+    return Calibration(found.slope, found.offset, unit, found.slope_error)
+
+
+class _Line:
+    """The releases of one recalibration."""
+
+    def __init__(self, run: "Run", u: FloatArray, mu: float, prior: float) -> None:
+        self._run, self._u, self._mu, self._prior = run, u, mu, prior
+        self._n, self._y = float(run.objective.n), run.objective.data.y
+
+    def log_odds(self) -> "_Discriminant":
+        """Return the line of the log odds of labels."""
+        mu_m, mu_s, mu_r = split_budget(self._mu, _SHARES, (1, _STEPS, 1))
+        moments, std = self._moments(mu_m)
+        guess = _Discriminant(self._n, moments, std, self._prior)
+        for _ in range(_STEPS):
+            gradient, std = self._scores(guess, mu_s)
+            guess.improve(gradient, std)
+        (residual,), std = self._residuals(guess, mu_r)
+        guess.move(residual, std)
+        return guess
+
+    def _moments(self, mu: float) -> tuple[FloatArray, float]:
+        """Return noisy sums of t, t u, u^2 and u, and the std of the first two."""
+
+        def vectors(rows: slice) -> FloatArray:
+            u, t = self._u[rows], 0.5 * self._y[rows]
+            return np.column_stack([t, t * u, _GAMMA * (u * u), _GAMMA * u])
+
+        found, std = self._release(MOMENTS, _MOMENTS_CLIP, mu, vectors, 4)
+        return found / (1.0, 1.0, _GAMMA, _GAMMA), std
+
+    def _scores(self, line: "_Discriminant", mu: float) -> tuple[FloatArray, float]:
+        def vectors(rows: slice) -> FloatArray:
+            s = self._derivatives(line, rows) * math.sqrt(0.5)
+            return np.column_stack([s * self._u[rows], s])
+
+        return self._release(SCORES, 1.0, mu, vectors, 2)
+
+    def _residuals(self, line: "_Discriminant", mu: float) -> tuple[FloatArray, float]:
+        def vectors(rows: slice) -> FloatArray:
+            return self._derivatives(line, rows)[:, np.newaxis]
+
+        return self._release(RESIDUALS, 1.0, mu, vectors, 1)
+
+    def _derivatives(self, line: "_Discriminant", rows: slice) -> FloatArray:
+        z = line.slope * self._u[rows] + line.offset
+        return loss_derivatives(self._y[rows], z, loss="logistic")
+
+    def _release(
+        self, what: str, clip: float, mu: float, vectors: Vectors, dim: int
+    ) -> tuple[FloatArray, float]:
+        """Return the noisy sum of a vector of each record, and the std of its noise."""
+        run, objective = self._run, self._run.objective
+        per_silo = run.plan.trust == "silo"
+        mechanism = GaussianSum(
+            run.channel(),
+            what=what,
+            clip=clip,
+            dim=dim,
+            sizes=tuple(objective.sizes.tolist()) if per_silo else (objective.n,),
+            mu=mu,
+        )
+        assert mechanism.grid is not None
+        grid = np.broadcast_to(mechanism.grid, (objective.data.m,))
+        with run.clock("kernels"):
+            sums = _sums(objective.data.offsets, vectors, dim, clip, grid)
+        if not per_silo and run.plan.shares is None:
+            sums = total_on_grid(sums, float(mechanism.grid[0]))
+        with run.clock("noise"):
+            released = mechanism.release(sums)
+        found = released.sum(axis=0) if per_silo else released
+        return found.ravel(), float(np.linalg.norm(mechanism.sigma))
+
+
+def _sums(
+    offsets: IntArray, vectors: Vectors, dim: int, clip: float, grid: FloatArray
+) -> FloatArray:
+    """Return the sums over silos of a vector of each record, in 64-bit integers of grid steps."""
+    sums = []
+    for (first, last), q in zip(pairwise(offsets.tolist()), grid.tolist(), strict=True):
+        steps = np.zeros(dim, np.int64)
+        for i in range(first, last, _RECORDS):
+            V = vectors(slice(i, min(i + _RECORDS, last)))
+            steps += (kernels.clip_and_sum(V, clip=clip, grid=q)[0] / q).astype(np.int64)
+        sums.append(np.clip(steps, -(1 << 52), 1 << 52) * q)
+    return np.array(sums)
+
+
+class _Discriminant:
+    """A line of log odds by released sums alone: a first guess, and its improvements.
+
+    u is taken as normal of its released mean and variance, for the information of the line.
+    """
+
+    def __init__(self, n: float, moments: FloatArray, std: float, prior: float) -> None:
+        st, stu, suu, su = moments.tolist()
+        noise = std / (_GAMMA * n)
+        rate, mean = _rate(st / n, std / n), _within(su / n, 1.0)
+        seen = max(suu / n - mean * mean, 0.0)
+        # No less than noise may hide.
+        variance = min(max(math.sqrt(seen**2 + 4.0 * noise**2), 4e-3), 0.6)
+        spread = rate * (1.0 - rate)
+        product = stu / n - (rate - 0.5) * mean  # of labels and u, less that of their means
+        between = _within(product / spread, 2.0)
+        within = max(variance - spread * between**2, 0.4 * variance)
+        self._n, self._nodes = n, np.clip(mean + math.sqrt(variance) * _NODES, -1.0, 1.0)
+        self._most = max(_LARGEST_SPREAD / math.sqrt(variance), prior)
+        slope = min(max(between / within, _LEAST_SLOPE), self._most)
+        error = (std / (n * max(abs(product), std / n))) ** 2 + (noise / variance) ** 2 + 0.3
+        self.slope, P_a = _together(slope, slope**2 * error, prior, (_PRIOR_ERROR * prior) ** 2)
+        self.offset = math.log(rate / (1.0 - rate)) - self.slope * mean
+        for _ in range(50):  # until the mean risk is the rate
+            p, weight = self._risks()
+            change = float(_WEIGHTS @ p - rate) / max(float(weight.sum()), 1e-4)
+            self.offset -= _within(change, 1.0)
+        of_rate = (std / (n * spread)) ** 2 + P_a * mean**2 + 1.0
+        self.offset, P_b = _together(self.offset, of_rate, 0.0, _PRIOR_OFFSET**2)
+        self._covariance = np.diag([P_a, P_b])
+
+    def _risks(self) -> tuple[FloatArray, FloatArray]:
+        """Return p at the nodes, and the weights of their information on log odds."""
+        z = self.slope * self._nodes + self.offset
+        p = np.exp(-np.logaddexp(0.0, -z))
+        return p, _WEIGHTS * p * (1.0 - p)
+
+    def _information(self) -> FloatArray:
+        """Return n times the expected (u, 1) (u, 1)^T p (1 - p)."""
+        rows = np.column_stack([self._nodes, np.ones_like(self._nodes)])
+        return self._n * (rows.T * self._risks()[1]) @ rows + 1e-4 * self._n * np.eye(2)
+
+    @property
+    def slope_error(self) -> float:
+        return math.sqrt(float(self._covariance[0, 0]))
+
+    def improve(self, gradient: FloatArray, std: float) -> None:
+        """Take the scores (u, 1) (p - y) / sqrt(2), with noise, into account."""
+        self._update(math.sqrt(0.5) * self._information(), gradient, std)
+
+    def move(self, residual: float, std: float) -> None:
+        """Take the sum of p - y into account."""
+        self._update(self._information()[1:], np.array([residual]), std)
+
+    def _update(self, H: FloatArray, seen: FloatArray, std: float) -> None:
+        """Update the line by a linear measurement H (line - true line) + noise (Kalman, 1960)."""
+        P = self._covariance
+        gain = P @ H.T @ np.linalg.inv(H @ P @ H.T + std**2 * np.eye(len(H)))
+        change = gain @ seen
+        P = P - gain @ H @ P
+        # A step shows how far the line was, and by that how good a linear measurement was.
+        self._covariance = 0.5 * (P + P.T) + 0.25 * np.outer(change, change)
+        self.slope = min(max(self.slope - float(change[0]), _LEAST_SLOPE), 1.5 * self._most)
+        self.offset = _within(self.offset - float(change[1]), 40.0)
+
+
+def _together(x: float, x_error: float, y: float, y_error: float) -> tuple[float, float]:
+    """Return the mean of two numbers, weighted by their precisions, and its variance."""
+    total = 1.0 / x_error + 1.0 / y_error
+    return (x / x_error + y / y_error) / total, 1.0 / total
+
+
+def _rate(mean: float, std: float) -> float:
+    """Return the rate of positives, no nearer to 0 and 1 than the noise."""
+    return 0.5 + _within(mean, 0.5 - min(std, 0.25))
+
+
+def _within(value: float, bound: float) -> float:
+    return min(max(value, -bound), bound)

@@ -1,0 +1,245 @@
+"""Recalibration: what is released, when, and what probabilities and warnings follow."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern.solvers.base import recalibration as module
+from dpkern.solvers.base.learning import NothingLearntWarning
+from dpkern.solvers.base.recalibration import MOMENTS, RESIDUALS, SCORES, Calibration
+
+BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
+LINE = (MOMENTS, SCORES, RESIDUALS)
+
+
+def records(n=4000, m=1, rate=0.2, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n, 4))
+    z = X @ [2.0, -1.0, 0.5, 0.0] + math.log(rate / (1.0 - rate))
+    y = (rng.random(n) < 1.0 / (1.0 + np.exp(-z))).astype(int)
+    how = {"feature_range": (-1.0, 1.0), "intercept": True, "classes": [0, 1], "seed": 0}
+    return dpk.SiloData.split(X, y, m=m, **(how | options))
+
+
+def released(result):
+    return {r.what: r for r in result.privacy.releases if r.what.startswith("recalibration")}
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@pytest.mark.parametrize(("trust", "m"), [("central", 1), ("central", 3), ("silo", 3)])
+@pytest.mark.parametrize("solver", ["gradient_descent", "local_newton", "federated_gd"])
+def test_releases_have_their_sensitivity_and_the_budget(solver, trust, m, neighbours):
+    size = {} if neighbours == "replace_one" else {"public_size": [4000 // m] * m}
+    data = records(m=m)
+    result = dpk.solve(
+        solver, data, budget=BUDGET, rng=1, trust=trust, neighbours=neighbours, **size
+    )
+    unit = 2.0 if neighbours == "replace_one" else 1.0
+    found = released(result)
+    assert tuple(found) == LINE
+    for what, C, times in zip(LINE, (1.22, 1.0, 1.0), (1, 3, 1), strict=True):
+        sensitivities = np.atleast_1d(found[what].sensitivity)
+        assert np.array_equal(sensitivities, [unit * C] * (m if trust == "silo" else 1))
+        assert found[what].times == times
+    assert 1.0 - 1e-6 <= result.privacy.epsilon(1e-6) <= 1.0
+    assert dpk.verify(result.privacy.to_dict())
+    values = result.privacy.to_dict()
+    values["releases"] = [r for r in values["releases"] if r["what"] != RESIDUALS]
+    assert not dpk.verify(values)
+
+
+def test_sums_are_those_of_numpy():
+    data = records(n=300, m=2)
+    u = np.random.default_rng(1).uniform(-1.0, 1.0, 300)
+    V = np.column_stack([u, u * u])
+    grid = np.array([2.0**-40, 2.0**-39])
+    found = module._sums(data.offsets, lambda rows: V[rows], 2, 2.0, grid)
+    expected = np.add.reduceat(V, data.offsets[:-1])
+    assert np.allclose(found, expected, rtol=0.0, atol=1e-9)
+    assert np.array_equal(found / grid[:, np.newaxis], np.round(found / grid[:, np.newaxis]))
+
+
+def test_parts_of_the_records_have_the_same_sums(monkeypatch):
+    data = records(n=1000)
+    runs = []
+    for size in (1 << 18, 7):
+        monkeypatch.setattr(module, "_RECORDS", size)
+        runs.append(dpk.solve("gradient_descent", data, budget=BUDGET, rng=1))
+    assert runs[0].calibration == runs[1].calibration
+
+
+def test_what_the_releases_sum_up_is_what_their_names_say(monkeypatch):
+    """Without noise they are sums over the records, and the last makes the mean risk the rate."""
+    seen = []
+    plain = module._sums
+
+    def spy(*given):
+        seen.append(plain(*given)[0])
+        return plain(*given)
+
+    monkeypatch.setattr(module, "_sums", spy)
+    data = records(n=20_000)
+    result = dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=6.0), rng=1)
+    line, y = result.calibration, data.y
+    margins = data.transform.margins(data.X, result.w)
+    u = np.clip(margins / line.unit, -1.0, 1.0)
+    moments = np.array([y / 2, y * u / 2, 0.7 * u * u, 0.7 * u]).sum(axis=1)
+    assert np.allclose(seen[0], moments, atol=1e-3)
+    p = result.predict_proba(data.X)[:, 1]
+    assert abs(p.sum() - (y > 0).sum()) < 20.0
+    slope, offset = np.polynomial.polynomial.polyfit(u, result.decision_function(data.X), 1)[::-1]
+    assert (slope, offset) == pytest.approx((line.slope, line.offset))
+
+
+def test_a_calibration_is_close_to_the_best_line():
+    from sklearn.linear_model import LogisticRegression
+
+    data = records(n=50_000)
+    result = dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=5.0), rng=1)
+    line = result.calibration
+    u = np.clip(data.transform.margins(data.X, result.w) / line.unit, -1.0, 1.0)
+    best = LogisticRegression(C=1e9).fit(u[:, np.newaxis], data.y)
+    assert line.slope == pytest.approx(float(best.coef_[0, 0]), rel=0.1)
+    assert line.offset == pytest.approx(float(best.intercept_[0]), abs=0.1)
+    assert line.slope_error < 0.1 * line.slope
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"clip": 1.0},
+        {"recalibrate": False},
+        {"loss": "smoothed_hinge"},
+        {"penalty": dpk.penalties.L2Ball(3.0)},
+        {"monitor": "train"},
+        {"trust": "shuffle", "solver": "minibatch_sgd"},
+        {"sampling": "without_replacement", "solver": "minibatch_sgd"},
+        {"solver": "objective_perturbation"},
+        {"calibration": "paper"},
+        {"budget": None},
+    ],
+)
+def test_other_runs_have_none_and_say_so(how):
+    how = {"solver": "gradient_descent", "budget": BUDGET, "rng": 1, "rounds": 5, **how}
+    if how["solver"] == "objective_perturbation":
+        del how["rounds"]
+    result = dpk.solve(how.pop("solver"), records(500), **how)
+    assert result.calibration is None
+    assert not released(result)
+    assert result.parameters["recalibrate"] is False
+    assert result.privacy.declared["recalibrate"] is False
+
+
+def test_persons_by_the_group_bound_are_covered():
+    data = records(8000, person=np.arange(8000) // 2, max_records=2)
+    result = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1)
+    assert tuple(released(result)) == LINE
+    assert 1.0 - 1e-6 <= result.privacy.epsilon(1e-6) <= 1.0
+    clipped = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1, person_clip=1.5)
+    assert clipped.calibration is None
+
+
+def test_few_records_have_none():
+    assert dpk.solve("gradient_descent", records(1500), budget=BUDGET, rng=1).calibration is None
+
+
+def test_shares_depend_on_public_numbers_alone():
+    """On other records of the same sizes everything but coefficients and line is equal."""
+    first, second = (
+        dpk.solve("gradient_descent", records(seed=s), budget=BUDGET, rng=1) for s in (0, 1)
+    )
+    assert first.privacy.releases == second.privacy.releases
+    assert first.calibration != second.calibration
+
+
+def test_predictions_follow_the_line_and_keep_the_order(tmp_path):
+    data = records()
+    result = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1)
+    z = result.decision_function(data.X)
+    margins = data.transform.margins(data.X, result.w)
+    assert np.array_equal(z, result.calibration.apply(margins))
+    assert np.array_equal(result.predict(data.X), (z > 0.0).astype(int))
+    assert np.all(np.diff(z[np.argsort(margins)]) >= 0.0)
+    p = result.predict_proba(data.X)[:, 1]
+    assert np.allclose(p, 1.0 / (1.0 + np.exp(-z)))
+    result.save(tmp_path / "model.npz")
+    read = dpk.load(tmp_path / "model.npz")
+    assert read == result
+    assert np.array_equal(read.decision_function(data.X), z)
+
+
+def test_runs_in_lockstep_have_the_line_of_runs_alone():
+    data = records(m=2)
+    runs = dpk.solve_many("auto", data, budgets=BUDGET, draws=3, rng=[1, 2, 3])
+    for seed, run in zip((1, 2, 3), runs, strict=True):
+        assert run == dpk.solve("auto", data, budget=BUDGET, rng=seed)
+
+
+def test_shares_of_noise_give_a_line():
+    result = dpk.solve("gradient_descent", records(m=4), budget=BUDGET, rng=1, colluding=1)
+    assert tuple(released(result)) == LINE
+    assert dpk.verify(result.privacy.to_dict())
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("rate", [0.02, 0.1, 0.5])
+def test_mean_risk_is_the_rate(rate):
+    data = records(20_000, rate=rate)
+    true = (data.y > 0).mean()
+    runs = dpk.solve_many("auto", data, budgets=BUDGET, draws=20, rng=0)
+    errors = [abs(run.predict_proba(data.X)[:, 1].mean() - true) for run in runs]
+    assert np.mean(errors) <= max(0.1 * true, 12.0 / (data.n * BUDGET.mu))
+
+
+def test_labels_without_any_relation_are_told():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1.0, 1.0, (3000, 30)), rng.integers(0, 2, 3000)
+    data = dpk.SiloData.split(X, y, m=1, feature_range=(-1.0, 1.0), classes=[0, 1], seed=0)
+    told = 0
+    for seed in range(10):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            dpk.solve("gradient_descent", data, budget=BUDGET, rng=seed)
+        told += any(issubclass(w.category, NothingLearntWarning) for w in seen)
+    assert told >= 8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NothingLearntWarning)
+        for seed in range(5):
+            dpk.solve("gradient_descent", records(), budget=BUDGET, rng=seed)
+
+
+def test_a_line_of_zero_margins_is_finite():
+    data = records()
+    line = Calibration(1.0, -2.0, 1.0, 0.1)
+    assert np.array_equal(line.apply(np.array([-9.0, 0.0, 9.0])), [-3.0, -2.0, -1.0])
+    result = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1, rounds=1, step_size=1e-50)
+    assert np.isfinite(result.predict_proba(data.X)).all()
+
+
+def test_margins_beyond_the_scale_count_as_at_it(monkeypatch):
+    """Rows are longer than what margins are divided by, and u stays within 1."""
+    seen = []
+    monkeypatch.setattr(module, "_Line", lambda run, u, mu, prior: seen.append(u) or _Nothing())
+    rng = np.random.default_rng(0)
+    X = 4.0 * np.sign(rng.normal(size=(4000, 1))) * np.eye(1, 9)
+    y = (X[:, 0] > 0.0).astype(int)
+    data = dpk.SiloData.split(X, y, m=1, row_bound=4.0, classes=[0, 1], seed=0)
+    dpk.solve("gradient_descent", data, budget=BUDGET, rng=1)
+    assert np.abs(seen[0]).max() == 1.0
+    assert np.abs(seen[0]).min() == 1.0
+
+
+class _Nothing:
+    slope, offset, slope_error = 1.0, 0.0, math.inf
+
+    def log_odds(self):
+        return self
+
+
+def test_a_slope_of_noise_keeps_the_order():
+    guess = module._Discriminant(1000.0, np.array([0.0, -40.0, 200.0, 0.0]), 10.0, 1.0)
+    guess.improve(np.array([300.0, 0.0]), 10.0)
+    assert guess.slope == module._LEAST_SLOPE
