@@ -150,7 +150,8 @@ def declared(field: str) -> Constants:
 
 def lines_for_declarations(field: str, constants: Constants) -> str:
     """The field as it stands in the declaration of every solver."""
-    return "\n".join(f"{solver}: {field}=({a}, {b})," for solver, (a, b) in constants.items())
+    lines = [f"{solver}: {field}=({a}, {b})," for solver, (a, b) in constants.items()]
+    return "\n".join([f"{field}, in the declarations of solvers:", *lines])
 
 
 def fitted(cells: list[Measured], seconds: Cells, facts: dict[str, Row]) -> str:

@@ -2,15 +2,15 @@
 
     python -m tests.faults                     every fault, one after the other
     python -m tests.faults --only ID [ID ...]  some of them
-    python -m tests.faults --room privacy      those of a part of the source
+    python -m tests.faults --component privacy  those of a part of the source
     python -m tests.faults --check             only whether every snippet is found once
     python -m tests.faults --results FILE      kept in a file, from which a next call goes on
 
-The faults are in `faults.toml`: an id, a part of the source (`room`), the property that
-the fault breaks (`law`), a snippet of the source and what to put in its place, the test files that
-must fail, and the tier of tests (`tests/tiers.py`) that catches it where the default one does not.
-A snippet is looked for in all of src, with any white space between its words, and
-must occur exactly once. Each fault is planted in a temporary copy of the working tree, the named
+The faults are in `faults.toml`: an id, a part of the source (`component`), the property
+that the fault breaks (`property`), a snippet of the source and what to put in its place, the test
+files that must fail, and the tier of tests (`tests/tiers.py`) that catches it where the default one
+does not. A snippet is looked for in all of src, with any white space between its words, and must
+occur exactly once. Each fault is planted in a temporary copy of the working tree, the named
 tests run there until the first failure, and the source is put back. At the end the tests that
 failed run once more without any fault: what fails then has seen no fault. The exit status is 1 when
 a fault is not caught or not found.
@@ -52,7 +52,7 @@ class Fault:
 
     Attributes
     ----------
-    id, room, law : str
+    id, component, property : str
         Its name, the part of the source that it is in, and what does not hold any more.
     old, new : str
         The snippet and what takes its place; lines after the first are indented like the snippet.
@@ -63,8 +63,8 @@ class Fault:
     """
 
     id: str
-    room: str
-    law: str
+    component: str
+    property: str
     old: str
     new: str
     tests: list[str]
@@ -275,7 +275,7 @@ def main() -> int:
     """Read the command line, and do what it says."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", metavar="ID", help="these faults")
-    parser.add_argument("--room", help="the faults of this room")
+    parser.add_argument("--component", help="the faults of this part of the source")
     parser.add_argument("--check", action="store_true", help="only look for the snippets")
     parser.add_argument("--results", type=Path, metavar="FILE", help="what was caught, as JSON")
     arguments = parser.parse_args()
@@ -285,8 +285,8 @@ def main() -> int:
         parser.error("two faults have one id")
     if arguments.only is not None:
         faults = [fault for fault in faults if fault.id in arguments.only]
-    if arguments.room is not None:
-        faults = [f for f in faults if f"{f.room}/".startswith(f"{arguments.room}/")]
+    if arguments.component is not None:
+        faults = [f for f in faults if f"{f.component}/".startswith(f"{arguments.component}/")]
     if not faults:
         parser.error("there is no such fault")
 

@@ -270,7 +270,7 @@ def test_the_certificate_declares_every_public_number_of_the_run(name):
     parameters = {
         "l2": 0.25, "l1": 0.125, "rounds": 2, "step_size": (0.5, 0.25), "weights": "uniform",
         "penalize_intercept": False, "loss": "squared_hinge", "model": None,
-        "penalty": PL(0.5), "calibration": "sound",
+        "penalty": PL(0.5), "calibration": "sound", "recalibrate": False,
     }  # fmt: skip
     if name == "federated_gd":
         parameters |= {"local_steps": 1, "accounting": "composition"}

@@ -77,7 +77,7 @@ def test_a_plan_cannot_be_changed():
         plan.updates = 3
     with pytest.raises(ValueError, match="read-only"):
         plan.step_sizes[0] = 1.0
-    changed = plan.with_arguments(clip=2.0)
+    changed = plan.replace_arguments(clip=2.0)
     assert (changed.clip, plan.clip) == (2.0, plan.arguments["clip"])
 
 

@@ -262,7 +262,7 @@ COMMANDS = [
         "or say --no-header if the features are, in order, 'age'",
     ),
     (["predict", "model.npz", "names.csv"], "column 0 must be 'age', got 'bmi'; the order differs"),
-    (["verify", "cut.json"], "cut.json is not JSON (Unterminated string"),
+    (["verify", "cut.json"], "cut.json is not JSON ("),
     (["verify", "good.csv"], "good.csv is not JSON"),
     (["verify", "schema.json"], "its format is not 'dpkern certificate'"),
     (

@@ -27,12 +27,12 @@ from typing import Any, Literal
 from dpkern.solvers.base import AUTO, Count, Run, SolverResult, solver
 from dpkern.solvers.base.options import CountOrNone, UpToOne
 from dpkern.solvers.base.settings import implicit
-from dpkern.solvers.releases.admm_users import NOT_SUMMED, Consensus, with_consensus
+from dpkern.solvers.releases.admm_users import NOT_SUMMED, Consensus, resolve_consensus
 
 
 @solver(
     trusts=("central", "local", "silo"), paper=("central", "local"), settings=implicit,
-    resolve=with_consensus, error=(0.17, 0.86), seconds=(1.1, 0.0), of_silos={"users": "silos"},
+    resolve=resolve_consensus, error=(0.17, 0.86), seconds=(1.1, 0.0), of_silos={"users": "silos"},
     audit={"rounds": 4, "prox_step": 1e-5},
 )  # fmt: skip
 async def admm(

@@ -25,13 +25,13 @@ from dpkern.solvers.base import AUTO, BOTH, Count, Positive, Returns, Run, Solve
 from dpkern.solvers.base.options import Share
 from dpkern.solvers.base.settings import direction_floor, newton_directions
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
-from dpkern.solvers.releases.newton_direction import NoisyDirection, shared, with_curvature
+from dpkern.solvers.releases.newton_direction import NoisyDirection, resolve_curvature, shared
 from dpkern.solvers.releases.returned import Returned
 
 
 @solver(
     trusts=("central",), federated=False, neighbours=BOTH, penalties="l2",
-    settings=newton_directions, resolve=with_curvature, error=(0.27, 0.7), seconds=(0.85, 370.0),
+    settings=newton_directions, resolve=resolve_curvature, error=(0.27, 0.7), seconds=(0.85, 370.0),
     hessians=True, audit={"rounds": 1},
 )  # fmt: skip
 async def double_noise_newton(

@@ -28,7 +28,7 @@ from dpkern.solvers.releases.operators import (
     block_sizes,
     check_operator,
     choose_operator,
-    with_operator,
+    resolve_operator,
 )
 
 UNCHECKED = (
@@ -38,7 +38,7 @@ UNCHECKED = (
 
 
 @solver(
-    trusts=("central",), federated=False, settings=relaxed, resolve=with_operator, on_card=True,
+    trusts=("central",), federated=False, settings=relaxed, resolve=resolve_operator, on_card=True,
     error=(0.16, 0.86), seconds=(0.89, 32.0),
 )  # fmt: skip
 async def fixed_point(

@@ -27,7 +27,7 @@ from dpkern.papers.line_search import PaperSearch
 from dpkern.solvers.base import AUTO, BOTH, Count, Positive, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.settings import newton
 from dpkern.solvers.releases.hessian import NewtonSystem
-from dpkern.solvers.releases.newton_steps import step_rule, with_floor
+from dpkern.solvers.releases.newton_steps import resolve_floor, step_rule
 
 NOT_SEEN = (
     "upper bound: every noisy sum of a silo is charged as if it had been released; that only the "
@@ -37,7 +37,7 @@ NOT_SEEN = (
 
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), penalties="l2",
-    settings=newton, resolve=with_floor, error=(0.23, 0.85), seconds=(0.98, 170.0),
+    settings=newton, resolve=resolve_floor, error=(0.23, 0.85), seconds=(0.98, 170.0),
     hessians=True,
 )  # fmt: skip
 async def local_newton(

@@ -24,21 +24,21 @@ from dpkern.papers import noise as printed
 from dpkern.privacy.sampling.record_sampling import SAMPLERS
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.objective import Objective
-from dpkern.solvers.base.plan import RunPlan, with_step_sizes
+from dpkern.solvers.base.plan import RunPlan, resolve_step_sizes
 from dpkern.solvers.base.settings import local_descent
 from dpkern.solvers.releases.local_batches import NoisyBatchSteps, hidden_batch_steps
 from dpkern.solvers.releases.local_runs import HIDDEN, IN_TURN, average_runs
 
 
-def _with_noise(plan: RunPlan, objective: Objective) -> RunPlan:
+def _resolve_noise(plan: RunPlan, objective: Objective) -> RunPlan:
     if plan.arguments["noise"] is None:
-        plan = plan.with_arguments(noise="step" if plan.trust == "silo" else "round")
-    return with_step_sizes(plan, objective)
+        plan = plan.replace_arguments(noise="step" if plan.trust == "silo" else "round")
+    return resolve_step_sizes(plan, objective)
 
 
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), samplers=SAMPLERS,
-    models="any", settings=local_descent, resolve=_with_noise, error=(0.16, 0.81),
+    models="any", settings=local_descent, resolve=_resolve_noise, error=(0.16, 0.81),
     seconds=(0.91, 0.0), hidden=("central",),
     audit={"rounds": 4, "local_steps": 1, "step_size": 1e-5},
 )  # fmt: skip

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpkern.papers import noise
 from dpkern.privacy.sampling.record_sampling import SAMPLERS
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
-from dpkern.solvers.base.plan import with_step_sizes
+from dpkern.solvers.base.plan import resolve_step_sizes
 from dpkern.solvers.base.settings import batches
 from dpkern.solvers.releases.gradient import what_is_summed
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
@@ -29,7 +29,7 @@ from dpkern.solvers.releases.returned import Returned
 @solver(
     trusts=("central", "silo", "shuffle"), neighbours=BOTH, paper=("silo",), settings=batches,
     samplers=SAMPLERS, models="any", person_sums=True, on_card=True,
-    resolve=partial(with_step_sizes, theorem=1.0), error=(0.14, 0.85), seconds=(0.76, 0.0),
+    resolve=partial(resolve_step_sizes, theorem=1.0), error=(0.14, 0.85), seconds=(0.76, 0.0),
 )  # fmt: skip
 async def minibatch_sgd(
     run: Run,

@@ -16,14 +16,14 @@ prints the step 1/beta; its analysis and Algorithm 6 have 1/(2 beta).)
 from functools import partial
 
 from dpkern.solvers.base import AUTO, Count, Run, SolverResult, StepSize, solver
-from dpkern.solvers.base.plan import with_step_sizes
+from dpkern.solvers.base.plan import resolve_step_sizes
 from dpkern.solvers.base.settings import one_pass
 from dpkern.solvers.minibatch_sgd import descend
 
 
 @solver(
     trusts=("central", "silo", "shuffle"), paper=("silo",), samplers=("one_pass",), models="any",
-    settings=one_pass, on_card=True, resolve=partial(with_step_sizes, theorem=0.5),
+    settings=one_pass, on_card=True, resolve=partial(resolve_step_sizes, theorem=0.5),
     error=(0.24, 0.5), seconds=(0.0, 150.0), audit={"rounds": 2, "step_size": 1e-5},
 )  # fmt: skip
 async def prox_sgd(

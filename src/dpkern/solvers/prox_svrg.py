@@ -28,15 +28,15 @@ from dpkern.solvers.releases.means import (
     Participation,
     difference_clip,
     noisy_means,
+    resolve_anchored_steps,
     sampler_of,
-    with_anchored_steps,
 )
 from dpkern.solvers.releases.returned import Returned
 
 
 @solver(
     trusts=("central", "silo", "shuffle"), paper=("silo",), settings=anchored,
-    samplers=("full", "without_replacement"), models="any", resolve=with_anchored_steps,
+    samplers=("full", "without_replacement"), models="any", resolve=resolve_anchored_steps,
     error=(0.45, 0.96), seconds=(1.2, 91.0), differences=True,
 )  # fmt: skip
 async def prox_svrg(

@@ -25,7 +25,7 @@ from dpkern.solvers.base import AUTO, BOTH, Run, SolverResult, solver
 from dpkern.solvers.base.backends import interruptible
 from dpkern.solvers.base.settings import moments
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
-from dpkern.solvers.releases.hessian import NoisyMeanHessian, with_hess_clip
+from dpkern.solvers.releases.hessian import NoisyMeanHessian, resolve_hess_clip
 
 # Shares of mu^2 of H and g, and prior scales of w: fitted on the regression set wisconsin and on
 # synthetic sets of stated distribution, and judged on others (examples/papers/ridge.py).
@@ -36,7 +36,7 @@ _PASSES = 20
 
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, penalties="l2", loss="squared",
-    settings=moments, resolve=with_hess_clip, error=(0.26, 0.84), seconds=(1.4, 1100.0),
+    settings=moments, resolve=resolve_hess_clip, error=(0.26, 0.84), seconds=(1.4, 1100.0),
     hessians=True, audit={},
 )  # fmt: skip
 async def ridge(run: Run, *, hess_clip: float | None = AUTO) -> SolverResult:

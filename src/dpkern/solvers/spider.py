@@ -27,15 +27,15 @@ from dpkern.solvers.releases.means import (
     Participation,
     difference_clip,
     noisy_means,
+    resolve_updates,
     sampler_of,
-    with_updates,
 )
 from dpkern.solvers.releases.returned import Returned
 
 
 @solver(
     trusts=("central", "silo", "shuffle"), paper=("silo",), settings=variance_reduced,
-    samplers=("full", "without_replacement"), models="any", resolve=with_updates,
+    samplers=("full", "without_replacement"), models="any", resolve=resolve_updates,
     error=(0.41, 0.95), seconds=(1.3, 33.0), differences=True,
 )  # fmt: skip
 async def spider(

@@ -34,7 +34,7 @@ from dpkern.solvers.base.options import (
     options_of,
     sections,
 )
-from dpkern.solvers.base.plan import Resolver, with_step_sizes
+from dpkern.solvers.base.plan import Resolver, resolve_step_sizes
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import begin
 from dpkern.solvers.base.settings import Rule, descent
@@ -58,7 +58,7 @@ class Declaration:
     models: Literal["linear", "any"] = "linear"
     penalties: Literal["any", "l2"] = "any"
     settings: Rule = descent  #: the rule for options that are "auto"
-    resolve: Resolver = with_step_sizes  #: derives further arguments of a plan from others
+    resolve: Resolver = resolve_step_sizes  #: derives further arguments of a plan from others
     person_sums: bool = False  #: whether a person's summed gradient can be clipped
     on_card: bool = False  #: whether its sums over records with a copy on a card are taken there
     federated: bool = True  #: whether all releases are sums over silos or messages of silos

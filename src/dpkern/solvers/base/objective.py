@@ -355,7 +355,7 @@ class Objective:
         return found.x[:d] - found.x[d:], float(found.fun)
 
 
-def monitored(monitor: Any, objective: Objective) -> Objective | None:
+def resolve_monitor(monitor: Any, objective: Objective) -> Objective | None:
     """Return the objective on the monitor's records, which is the run's own for "train"."""
     data = objective.data
     if monitor is None:

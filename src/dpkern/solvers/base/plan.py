@@ -27,7 +27,7 @@ from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.options import StepSize
 from dpkern.solvers.base.persons import PersonBound, person_bound
 from dpkern.solvers.base.recalibration import recalibration_share
-from dpkern.solvers.base.settings import REPEATS, settled
+from dpkern.solvers.base.settings import REPEATS, resolve_settings
 
 if TYPE_CHECKING:  # declaration imports this module
     from dpkern.solvers.base.declaration import Declaration
@@ -114,7 +114,7 @@ class RunPlan:
         }.items():
             object.__setattr__(self, name, value)
 
-    def with_arguments(self, **values: Any) -> Self:
+    def replace_arguments(self, **values: Any) -> Self:
         """Return the plan with other values of arguments; an array of equal numbers becomes one."""
         for name, value in values.items():
             if isinstance(value, np.ndarray) and (numbers := np.unique(value)).size == 1:
@@ -190,7 +190,7 @@ def resolve(
     if own is not None and share > 0.0:
         rest, recalibration_mu = split_budget(own.mu, (1.0 - share, share), (1, 1))
         own = of_settings = Budget(mu=rest)
-    given = settled(declaration.settings, objective, of_settings, given)
+    given = resolve_settings(declaration.settings, objective, of_settings, given)
     announce_length(objective, {k: given[k] for k in REPEATS if isinstance(given.get(k), int)})
     plan = RunPlan(
         declaration,
@@ -310,7 +310,7 @@ def require_convex_loss(plan: RunPlan, objective: Objective, why: str) -> None:
 # -------------------------------------------------------------------------------- step sizes
 
 
-def with_step_sizes(
+def resolve_step_sizes(
     plan: RunPlan, objective: Objective, *, theorem: float | None = None
 ) -> RunPlan:
     """Return the plan with its public step sizes, if the solver has them.
@@ -328,18 +328,18 @@ def with_step_sizes(
         eta = step_sizes(value, plan.updates, objective, plan.local_steps)
     plan = replace(plan, step_sizes=within_doubles(eta, objective, plan.arguments))
     if isinstance(value, str) and np.all(eta == eta.flat[0]):
-        return plan.with_arguments(step_size=eta)
+        return plan.replace_arguments(step_size=eta)
     return plan
 
 
-def with_number(plan: RunPlan, objective: Objective, name: str) -> RunPlan:
+def resolve_number(plan: RunPlan, objective: Objective, name: str) -> RunPlan:
     """Return the plan with the argument `name` a number, where "auto" means 1 / (L + l2)."""
     value = plan.arguments[name]
     if isinstance(value, str):
         if value != "auto":
             raise ValueError(f"{name} must be a number or 'auto', got {value!r}")
         value = auto_step(objective, name)
-    return plan.with_arguments(**{name: positive(name, value)})
+    return plan.replace_arguments(**{name: positive(name, value)})
 
 
 def auto_step(objective: Objective, name: str, value: str = "auto") -> float:

@@ -21,7 +21,7 @@ from dpkern.privacy.certificate.report import release_lines
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.solvers.base.backends import CALL_ENTRIES, Request
 from dpkern.solvers.base.learning import LearningWatch
-from dpkern.solvers.base.objective import Objective, monitored
+from dpkern.solvers.base.objective import Objective, resolve_monitor
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain
 from dpkern.solvers.base.plan import RunPlan, resolve
 from dpkern.solvers.base.recalibration import Calibration, recalibrate
@@ -69,7 +69,7 @@ class Run(AbstractContextManager["Run"]):
     def __init__(self, plan: RunPlan, objective: Objective) -> None:
         given = plan.arguments
         self.plan, self.objective = plan, objective
-        self.monitor = monitored(given["monitor"], objective)
+        self.monitor = resolve_monitor(given["monitor"], objective)
         rng, accountant = given["rng"], given["accountant"]
         self.charge = None
         if accountant is not None:

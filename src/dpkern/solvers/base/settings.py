@@ -97,7 +97,7 @@ def is_auto(value: object) -> bool:
     return isinstance(value, str) and value == AUTO
 
 
-def settled(
+def resolve_settings(
     rule: Rule, objective: Objective, budget: Budget | None, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the arguments of a run, those that are "auto" replaced by what the rule says.

@@ -9,7 +9,7 @@ from dpkern.privacy.sampling.participation import (
     walk_graph,
 )
 from dpkern.solvers.base.objective import Objective
-from dpkern.solvers.base.plan import RunPlan, require_convex_loss, with_number
+from dpkern.solvers.base.plan import RunPlan, require_convex_loss, resolve_number
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.admm_records import (
     CentralUsers,
@@ -149,7 +149,7 @@ class Consensus:
         return users, () if summed else (NOT_SUMMED,) if central else (NETWORK,)
 
 
-def with_consensus(plan: RunPlan, objective: Objective) -> RunPlan:
+def resolve_consensus(plan: RunPlan, objective: Objective) -> RunPlan:
     """Return the plan with prox step, local steps and graph resolved.
 
     Raises ValueError where the mode or the kind of users rejects or lacks an argument.
@@ -157,7 +157,7 @@ def with_consensus(plan: RunPlan, objective: Objective) -> RunPlan:
     given, trust, paper = plan.arguments, plan.trust, plan.paper
     mode, silos = given["mode"], given["users"] == "silos"
     if given["local_steps"] is None:
-        plan = plan.with_arguments(local_steps=20 if silos else 1)
+        plan = plan.replace_arguments(local_steps=20 if silos else 1)
     owner = "silo" if silos else "local"
     if trust not in ("central", owner):
         needed = "records" if silos else "silos"
@@ -188,9 +188,9 @@ def with_consensus(plan: RunPlan, objective: Objective) -> RunPlan:
         raise ValueError("mode='federated' needs participation, the number of users of a round")
     if mode == "token":
         n = objective.data.m if silos else objective.data.n
-        plan = plan.with_arguments(graph=Graph.of(given["graph"], n))
+        plan = plan.replace_arguments(graph=Graph.of(given["graph"], n))
     if trust == "central" and plan.claimed is None:
         at_most_half(plan, given["relaxation"])
-    plan = with_number(plan, objective, "prox_step")
+    plan = resolve_number(plan, objective, "prox_step")
     objective.full_prox(objective.start(), plan.arguments["prox_step"])  # raises without a prox
     return plan

@@ -91,7 +91,7 @@ class NoisyMeanHessian:
         return released
 
 
-def with_hess_clip(plan: RunPlan, objective: Objective) -> RunPlan:
+def resolve_hess_clip(plan: RunPlan, objective: Objective) -> RunPlan:
     """Resolve B: None is phi''max R^2, which clips nothing, or infinity without a budget."""
     require_convex_loss(plan, objective, "the Hessian of a record must be positive semi-definite")
     bound = math.inf if plan.budget is None else objective.data_smoothness
@@ -102,7 +102,7 @@ def with_hess_clip(plan: RunPlan, objective: Objective) -> RunPlan:
             "hess_clip is needed with a budget, the bound of a record's Hessian in Frobenius norm: "
             "give the data a row_bound=R, or hess_clip=NUMBER where the curvature has no bound"
         )
-    return plan.with_arguments(hess_clip=bound)
+    return plan.replace_arguments(hess_clip=bound)
 
 
 class NewtonSystem:

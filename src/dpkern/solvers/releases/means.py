@@ -33,7 +33,7 @@ from dpkern.privacy.sampling.record_sampling import (
 )
 from dpkern.privacy.sensitivity.differences import COCOERCIVE, ConvexDifferences, covered
 from dpkern.solvers.base.objective import Objective
-from dpkern.solvers.base.plan import RunPlan, with_step_sizes
+from dpkern.solvers.base.plan import RunPlan, resolve_step_sizes
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import AddModels, compiled_rounds, over_silos
 from dpkern.solvers.releases.record_sums import GlmSums, Sums, clipped, sums_of
@@ -125,7 +125,7 @@ def sampler_of(plan: RunPlan, objective: Objective, releases: int) -> RecordSamp
     )
 
 
-def with_updates(plan: RunPlan, objective: Objective) -> RunPlan:
+def resolve_updates(plan: RunPlan, objective: Objective) -> RunPlan:
     """Return the plan of `spider`, which has two updates a round with variant "alternate"."""
     if plan.arguments["variant"] == "alternate":
         if plan.rounds < 2:
@@ -133,15 +133,15 @@ def with_updates(plan: RunPlan, objective: Objective) -> RunPlan:
                 f"rounds must be at least 2 with variant='alternate', got {plan.rounds}"
             )
         plan = replace(plan, updates=2 * plan.rounds - 2)
-    return with_step_sizes(plan, objective, theorem=0.5)
+    return resolve_step_sizes(plan, objective, theorem=0.5)
 
 
-def with_anchored_steps(plan: RunPlan, objective: Objective) -> RunPlan:
+def resolve_anchored_steps(plan: RunPlan, objective: Objective) -> RunPlan:
     """Return the plan of `prox_svrg`, whose theorem's steps depend on batches and silos."""
     n, M = int(objective.sizes.max()), participants(plan, objective)
     K = max(sampler_of(plan, objective, plan.rounds).batch_sizes)
     theorem = min(1.0, K**1.5 * math.sqrt(M) / n) / 8.0
-    return with_step_sizes(plan, objective, theorem=theorem)
+    return resolve_step_sizes(plan, objective, theorem=theorem)
 
 
 def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list[float | None]:

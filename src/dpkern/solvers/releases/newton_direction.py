@@ -19,7 +19,7 @@ from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.settings import direction_noise_floor
-from dpkern.solvers.releases.hessian import with_hess_clip
+from dpkern.solvers.releases.hessian import resolve_hess_clip
 
 SOLVED = (
     "solving takes LAPACK and BLAS to be conventional (no Strassen-like products, no emulated "
@@ -44,12 +44,12 @@ def shared(run: Run, gradient: float, trace: float) -> tuple[float | None, ...]:
     return split_budget(run.plan.budget.mu, shares, (run.plan.rounds,) * 3)
 
 
-def with_curvature(plan: RunPlan, objective: Objective) -> RunPlan:
+def resolve_curvature(plan: RunPlan, objective: Objective) -> RunPlan:
     """Resolve the option `curvature`: "auto" is the upper bound, with noise, if there is one."""
     if plan.arguments["curvature"] == "auto":
         bounded = plan.budget is not None and not isinstance(objective.phi, Custom)
-        plan = plan.with_arguments(curvature="upper_bound" if bounded else "hessian")
-    return with_hess_clip(plan, objective)
+        plan = plan.replace_arguments(curvature="upper_bound" if bounded else "hessian")
+    return resolve_hess_clip(plan, objective)
 
 
 class NoisyDirection:

@@ -16,7 +16,7 @@ from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan, step_sizes, within_doubles
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import over_silos
-from dpkern.solvers.releases.hessian import NewtonSystem, with_hess_clip
+from dpkern.solvers.releases.hessian import NewtonSystem, resolve_hess_clip
 
 # (step number, models, gradients, directions), each (k, d) -> steps (k,)
 Steps = Callable[[int, FloatArray, FloatArray, FloatArray], Coroutine[Any, Any, FloatArray]]
@@ -28,7 +28,7 @@ _CANDIDATES = 8
 _CANDIDATES_NORM = 1.15470054
 
 
-def with_floor(plan: RunPlan, objective: Objective) -> RunPlan:
+def resolve_floor(plan: RunPlan, objective: Objective) -> RunPlan:
     """Return the plan with given step sizes, the bound of Hessians and the eigenvalue floor."""
     if plan.trust != "silo" and plan.local_steps > 1:
         raise ValueError(
@@ -40,13 +40,13 @@ def with_floor(plan: RunPlan, objective: Objective) -> RunPlan:
         # A step along a Newton direction shrinks what the penalties do by at most its size.
         eta = within_doubles(eta, objective, plan.arguments, pull=1.0)
         plan = replace(plan, step_sizes=eta)
-    plan = with_hess_clip(plan, objective)
+    plan = resolve_hess_clip(plan, objective)
     if not isinstance(floor, str):
-        return plan.with_arguments(floor=positive("floor", floor))
+        return plan.replace_arguments(floor=positive("floor", floor))
     if floor != "auto":
         raise ValueError(f"floor must be a number or 'auto', got {floor!r}")
     with Run(plan, objective) as trial:  # which releases nothing
-        return plan.with_arguments(floor=NewtonSystem(trial).floors)
+        return plan.replace_arguments(floor=NewtonSystem(trial).floors)
 
 
 def step_rule(run: Run, mu: float | None) -> Steps:

@@ -17,7 +17,7 @@ from dpkern._typing import FloatArray
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.options import check_choice
-from dpkern.solvers.base.plan import RunPlan, require_convex_loss, with_number, within_doubles
+from dpkern.solvers.base.plan import RunPlan, require_convex_loss, resolve_number, within_doubles
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.admm_records import CentralUsers, at_most_half
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
@@ -153,24 +153,24 @@ class FromFunction(Operator):
         return u + lam * (released - u)
 
 
-def with_operator(plan: RunPlan, objective: Objective) -> RunPlan:
+def resolve_operator(plan: RunPlan, objective: Objective) -> RunPlan:
     """Return the plan with the operator's step, its blocks and its relaxations resolved."""
     operator = plan.arguments["operator"]
     if operator == "admm":
         if plan.arguments["weights"] != "size":
             raise ValueError("weights must be 'size' for operator='admm', got 'uniform'")
         require_convex_loss(plan, objective, "its prox is taken")
-        plan = with_number(plan, objective, "prox_step")
+        plan = resolve_number(plan, objective, "prox_step")
     elif operator == "gradient" and objective.proximal is not None:
         g = objective.proximal.name
         raise ValueError(f"operator='gradient' has no prox, by which {g!r} acts: take another")
     elif not isinstance(operator, Declared):
-        plan = with_number(plan, objective, "step_size")
+        plan = resolve_number(plan, objective, "step_size")
         eta = np.full((plan.rounds, 1), plan.arguments["step_size"])
         within_doubles(eta, objective, plan.arguments)
     sizes = block_sizes(plan, objective.data.d)
     blocks = sizes.tolist() if np.ndim(plan.arguments["blocks"]) else len(sizes)
-    return plan.with_arguments(relaxation=_relaxations(plan), blocks=blocks)
+    return plan.replace_arguments(relaxation=_relaxations(plan), blocks=blocks)
 
 
 def choose_operator(run: Run, mu: float | None) -> Operator:
