@@ -231,12 +231,15 @@ def test_certificates_agree_with_dp_accounting(data, t):
     events = pytest.importorskip("dp_accounting")
     result = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1, rounds=5, colluding=t)
     assert result.privacy.epsilon(1e-5) <= 1.0
-    assert [r.times for r in result.privacy.releases] == [5, 1, 3, 1]
+    (release,) = result.privacy.releases
+    assert release.times == 5
     # The std of a share is no part of the certificate: that of the others' noise is.
     accountant = events.pld.PLDAccountant()
-    for release in result.privacy.releases:
-        noise = events.GaussianDpEvent(release.std / release.sensitivity)
-        accountant.compose(events.SelfComposedDpEvent(noise, release.times))
+    accountant.compose(
+        events.SelfComposedDpEvent(
+            events.GaussianDpEvent(release.std / release.sensitivity), release.times
+        )
+    )
     assert accountant.get_epsilon(1e-5) == pytest.approx(1.0, rel=1e-3)
     assert any(f"all silos but {t} of the 4" in note for note in result.privacy.notes)
     assert result.privacy.declared["colluding"] == t
