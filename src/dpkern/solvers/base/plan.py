@@ -325,7 +325,7 @@ def resolve_step_sizes(
         beta = 1.0 / auto_step(objective, "step_size", "theorem")
         eta = np.full(shape, theorem / beta)
     else:
-        eta = step_sizes(value, plan.updates, objective, plan.local_steps)
+        eta = step_sizes(plan, objective)
     plan = replace(plan, step_sizes=within_doubles(eta, objective, plan.arguments))
     if isinstance(value, str) and np.all(eta == eta.flat[0]):
         return plan.replace_arguments(step_size=eta)
@@ -358,17 +358,15 @@ def auto_step(objective: Objective, name: str, value: str = "auto") -> float:
     return 1.0 / objective.smoothness
 
 
-def step_sizes(
-    step_size: StepSize, rounds: int, objective: Objective, local_steps: int = 1
-) -> FloatArray:
-    """Return the public step sizes of all rounds, shape (rounds, local_steps).
+def step_sizes(plan: RunPlan, objective: Objective) -> FloatArray:
+    """Return the public step sizes of all updates, shape (updates, local_steps).
 
     "auto", where no rule has replaced it (settings.py), is 1 / (L + l2), L including the curvature
-    of a smooth penalty; "theorem" is
-    2 / (l2 (t + gamma)), t = 1, 2, ..., gamma = max(8 (L + l2) / l2 - 1, local_steps) (Huang,
-    utility theorem).
+    of a smooth penalty; "theorem" is 2 / (l2 (t + gamma)), t = 1, 2, ...,
+    gamma = max(8 (L + l2) / l2 - 1, local_steps) (Huang, utility theorem).
     """
-    shape = (rounds, local_steps)
+    step_size: StepSize = plan.arguments["step_size"]
+    shape, steps = (plan.updates, plan.local_steps), plan.updates * plan.local_steps
     if isinstance(step_size, str):
         smoothness = objective.smoothness
         if step_size not in ("auto", "theorem"):
@@ -389,8 +387,8 @@ def step_sizes(
                 f"step_size='theorem' needs a convex penalty, which {objective.smooth.name!r} is "
                 "not"
             )
-        gamma = max(8.0 * smoothness / objective.l2 - 1.0, float(local_steps))
-        t = np.arange(1.0, rounds * local_steps + 1.0)
+        gamma = max(8.0 * smoothness / objective.l2 - 1.0, float(plan.local_steps))
+        t = np.arange(1.0, steps + 1.0)
         return (2.0 / (objective.l2 * (t + gamma))).reshape(shape)
     if step_size is None or isinstance(step_size, bool):
         raise TypeError(
@@ -400,7 +398,6 @@ def step_sizes(
         eta = np.asarray(step_size, dtype=np.float64)
     except (TypeError, ValueError):
         raise TypeError("step_size holds an entry that is no number") from None
-    steps = rounds * local_steps
     if eta.shape not in ((), (steps,)):
         raise ValueError(f"step_size must be one number or {steps}, one a step, got {eta.shape}")
     if not (np.all(np.isfinite(eta)) and np.all(eta > 0.0)):

@@ -36,9 +36,8 @@ def resolve_floor(plan: RunPlan, objective: Objective) -> RunPlan:
         )
     step_size, floor = plan.arguments["step_size"], plan.arguments["floor"]
     if not isinstance(step_size, str):
-        eta = step_sizes(step_size, plan.updates, objective, plan.local_steps)
         # A step along a Newton direction shrinks what the penalties do by at most its size.
-        eta = within_doubles(eta, objective, plan.arguments, pull=1.0)
+        eta = within_doubles(step_sizes(plan, objective), objective, plan.arguments, pull=1.0)
         plan = replace(plan, step_sizes=eta)
     plan = resolve_hess_clip(plan, objective)
     if not isinstance(floor, str):
