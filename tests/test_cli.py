@@ -507,6 +507,17 @@ def test_decision_values_are_exact_in_csv(capsys, tmp_path, model):
     assert values == saved.decision_function(X).tolist()
 
 
+def test_probabilities_are_those_of_the_model_in_csv(capsys, tmp_path, model):
+    X, _ = records(20, 3)
+    path = write_csv(tmp_path / "new.csv", X)
+    out, _ = shown(capsys, ["predict", model, path, "--probabilities", "--decision-values"])
+    saved, rows = dpk.load(model), list(csv.DictReader(out.splitlines()))
+    names = [f"probability_{label}" for label in saved.classes.tolist()]
+    assert list(rows[0]) == ["label", "decision_value", *names]
+    found = [[float(row[name]) for name in names] for row in rows]
+    assert found == saved.predict_proba(X).tolist()
+
+
 def test_unknown_labels_give_predictions_without_a_score(capsys, tmp_path, model):
     X, _ = records(20, 3)
     path = write_csv(tmp_path / "new.csv", X, np.zeros(20, int))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._files import replacing
+from dpkern._typing import FloatArray
 from dpkern.cli._arguments import add_column_arguments
 from dpkern.cli._data import check_range, columns, labels_fit, read_described, refuse_options
 from dpkern.cli._output import metric, refuse_output, remark, score
@@ -28,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--out", metavar="FILE", help="where to write (default: standard output)")
     what = "write CSV with the label and the decision value, or one of each of several classes"
     add("--decision-values", action="store_true", help=what)
+    what = "write CSV with the label and a probability of each class"
+    add("--probabilities", action="store_true", help=what)
     add_column_arguments(parser)
 
 
@@ -35,8 +38,10 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
         refuse_output(arguments.out, arguments.model, arguments.data)
     model = load(arguments.model)
-    if arguments.decision_values and model.classes is None:
-        raise ValueError("--decision-values is for classification; this model predicts numbers")
+    for option in ("decision_values", "probabilities"):
+        if getattr(arguments, option) and model.classes is None:
+            name = option.replace("_", "-")
+            raise ValueError(f"--{name} is for classification; this model predicts numbers")
     if model.schema is not None:
         refuse_options(
             arguments, ("target", "silo_column", "header", "sep"), "the model's schema says it"
@@ -53,16 +58,19 @@ def run(arguments: argparse.Namespace) -> None:
         _check_range(arguments.data, X, model)
     labels = [str(label) for label in model.predict(X).tolist()]
     lines = [f"{label}\n" for label in labels]
+    found: dict[str, list[float]] = {}
     if arguments.decision_values:
+        z = model.decision_function(X)
+        found |= (
+            {"decision_value": z.tolist()} if z.ndim == 1 else _named("decision_value", z, model)
+        )
+    if arguments.probabilities:
+        found |= _named("probability", model.predict_proba(X), model)
+    if found:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
-        z = model.decision_function(X)
-        names = ["decision_value"]
-        if model.classes is not None and z.ndim == 2:
-            names = [f"decision_value_{label}" for label in model.classes.tolist()]
-        table.writerow(["label", *names])
-        values = z.reshape(len(labels), -1).tolist()
-        table.writerows([label, *row] for label, row in zip(labels, values, strict=True))
+        table.writerow(["label", *found])
+        table.writerows(zip(labels, *found.values(), strict=True))
         lines = [text.getvalue()]
     if arguments.out is None:
         sys.stdout.writelines(lines)
@@ -84,6 +92,14 @@ def run(arguments: argparse.Namespace) -> None:
         target = model.schema.target.name
     of = "" if target is None else f" of {target}"
     print(f"{metric(task)}{of} {score(model, X, y):.4f} on {len(y)} labelled records", file=stream)
+
+
+def _named(name: str, values: FloatArray, model: SolverResult) -> dict[str, list[float]]:
+    """Return the columns of values of all classes, by their names in the file."""
+    labels = np.asarray(model.classes).tolist()
+    return {
+        f"{name}_{label}": column.tolist() for label, column in zip(labels, values.T, strict=True)
+    }
 
 
 def _check_range(path: str, X: Matrix, model: SolverResult) -> None:
