@@ -91,6 +91,12 @@ class Calibration:
         """Return log odds for margins of any shape."""
         return self.slope * np.clip(margins / self.unit, -1.0, 1.0) + self.offset
 
+    def __str__(self) -> str:
+        return (
+            f"{self.slope:.4g} u {self.offset:+.4g}, u = margin / {self.unit:.4g} within 1 "
+            f"(standard error of the slope by noise {self.slope_error:.2g})"
+        )
+
     @property
     def finding(self) -> str:
         """What the slope says against the model, or nothing."""

@@ -202,6 +202,8 @@ class SolverResult:
             ("ended", self.message),
             ("parameters", ", ".join(f"{k} {v}" for k, v in self.parameters.items())),
         ]
+        if self.calibration is not None:
+            rows.insert(2, ("log odds", str(self.calibration)))
         if self.classes is not None:
             rows.insert(1, ("classes", ", ".join(map(str, self.classes.tolist()))))
         return table(f"Result of {self.solver}", rows) + self.privacy._repr_html_()
@@ -290,6 +292,7 @@ class SolverResult:
             ("features", str(len(self.coef))),
             ("|coef|", f"{np.linalg.norm(self.coef):.4g}"),
             ("intercept", f"{self.intercept:.4g}"),
+            *([] if self.calibration is None else [("log odds", str(self.calibration))]),
             ("timing", spent),
             ("message", self.message),
         ]
