@@ -30,6 +30,7 @@ from dpkern import _core, kernels
 from dpkern import reference as ref
 from dpkern.data import SiloData
 from dpkern.kernels.grids import finest_grid
+from dpkern.kernels.mlp import mlp_size
 
 
 @pairwise("isa", "layout", strength=3)
@@ -75,7 +76,7 @@ def test_kernels_read_nothing_of_records_but_data(sparse):
     )
     names = kernels.Data.__dataclass_fields__
     read = SimpleNamespace(**{name: getattr(records, name) for name in names})
-    k = kernels.mlp_size(3, (2, 1))
+    k = mlp_size(3, (2, 1))
     w, how = np.full(records.d, 0.1), {"clip": 0.5, "loss": "logistic"}
     for compute in (
         lambda data: kernels.glm_losses(data, w, loss="logistic"),

@@ -351,7 +351,9 @@ def test_a_charge_that_the_ledger_lacks_ends_the_run(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=f"as line {line[0]}, with the check {check}, got"):
             resumed(ledger, line, made, mu)
     ledger.write_bytes(before)
-    monkeypatch.setattr("dpkern.privacy.accountant._now", lambda: "2026-01-01T00:00:00+00:00")
+    monkeypatch.setattr(
+        "dpkern.privacy.accountant.accountant._now", lambda: "2026-01-01T00:00:00+00:00"
+    )
     resumed(ledger, None, made)
     assert made[0][0] == made[1][0]
     with pytest.raises(ValueError, match="replaced, by an older copy perhaps"):

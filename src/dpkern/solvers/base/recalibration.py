@@ -55,6 +55,8 @@ _GAMMA, _MOMENTS_CLIP = 0.7, 1.22
 _TOO_STEEP, _PRIOR_ERROR, _PRIOR_OFFSET = 2.0, 0.5, 0.7
 # The least slope: the order of scores never flips; and the largest std of log odds.
 _LEAST_SLOPE, _LARGEST_SPREAD = 0.5, 3.0
+# A slope of fewer standard errors is told.
+_FEW_ERRORS = 1.25
 _RECORDS = 1 << 18  # whose vectors are in memory together
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 _WEIGHTS /= _WEIGHTS.sum()
@@ -79,7 +81,7 @@ class Calibration:
     unit : float
         s, by which margins are divided.
     slope_error : float
-        Standard error of the slope by the noise, to first order.
+        Standard error of the slope by the noise, to first order; infinite where no slope is seen.
     """
 
     slope: float
@@ -100,7 +102,7 @@ class Calibration:
     @property
     def finding(self) -> str:
         """What the slope says against the model, or nothing."""
-        if self.slope >= 2.0 * self.slope_error:
+        if self.slope >= _FEW_ERRORS * self.slope_error:
             return ""
         return NO_SLOPE.format(self.slope, self.slope_error)
 
@@ -262,6 +264,7 @@ class _Discriminant:
         spread = rate * (1.0 - rate)
         product = stu / n - (rate - 0.5) * mean  # of labels and u, less that of their means
         between = _within(product / spread, 2.0)
+        of_product = std / n * math.sqrt(1.0 + mean**2 + ((rate - 0.5) / _GAMMA) ** 2)
         within = max(variance - spread * between**2, 0.4 * variance)
         self._n, self._nodes = n, np.clip(mean + math.sqrt(variance) * _NODES, -1.0, 1.0)
         self._most = max(_LARGEST_SPREAD / math.sqrt(variance), prior)
@@ -276,6 +279,12 @@ class _Discriminant:
         of_rate = (std / (n * spread)) ** 2 + P_a * mean**2 + 1.0
         self.offset, P_b = _together(self.offset, of_rate, 0.0, _PRIOR_OFFSET**2)
         self._covariance = np.diag([P_a, P_b])
+        # What is seen without a prior: the precision of the line, and its product with the line.
+        known = (spread * within / of_product) ** 2
+        self._precision, self._seen = (
+            np.diag([known, 1e-6]),
+            np.array([known * between / within, 0.0]),
+        )
 
     def _risks(self) -> tuple[FloatArray, FloatArray]:
         """Return p at the nodes, and the weights of their information on log odds."""
@@ -290,7 +299,10 @@ class _Discriminant:
 
     @property
     def slope_error(self) -> float:
-        return math.sqrt(float(self._covariance[0, 0]))
+        """Return the slope over how many errors it is from 0, by all sums and no prior."""
+        errors = np.linalg.inv(self._precision)
+        evidence = float(errors[0] @ self._seen) / math.sqrt(float(errors[0, 0]))
+        return self.slope / evidence if evidence > 0.0 else math.inf
 
     def improve(self, gradient: FloatArray, std: float) -> None:
         """Take the scores (u, 1) (p - y) / sqrt(2), with noise, into account."""
@@ -303,6 +315,8 @@ class _Discriminant:
     def _update(self, H: FloatArray, seen: FloatArray, std: float) -> None:
         """Update the line by a linear measurement H (line - true line) + noise (Kalman, 1960)."""
         P = self._covariance
+        self._precision += H.T @ H / std**2
+        self._seen += H.T @ (H @ [self.slope, self.offset] - seen) / std**2
         gain = P @ H.T @ np.linalg.inv(H @ P @ H.T + std**2 * np.eye(len(H)))
         change = gain @ seen
         P = P - gain @ H @ P
