@@ -55,6 +55,8 @@ _GAMMA, _MOMENTS_CLIP = 0.7, 1.22
 _TOO_STEEP, _PRIOR_ERROR, _PRIOR_OFFSET = 2.0, 0.5, 0.7
 # The least slope: the order of scores never flips; and the largest std of log odds.
 _LEAST_SLOPE, _LARGEST_SPREAD = 0.5, 3.0
+# Beyond these, slopes and rates say no more, and their squares and quotients are no numbers.
+_STEEPEST, _LEAST_RATE, _LARGEST_OFFSET = 1e6, 1e-7, 40.0
 _RECORDS = 1 << 18  # whose vectors are in memory together
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 _WEIGHTS /= _WEIGHTS.sum()
@@ -149,8 +151,9 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | None:
         threads = run.objective.n_threads
         margins = interruptible(kernels.glm_margins, data, w, n_threads=threads)
     margins = margins[: data.offsets[-1]]  # of the records that are here
-    line = _Line(run, np.clip(margins / unit, -1.0, 1.0), mu, unit / _TOO_STEEP)
-    found = line.log_odds()
+    with np.errstate(all="ignore"):  # an error or a warning would depend on the records
+        line = _Line(run, np.clip(margins / unit, -1.0, 1.0), mu, unit / _TOO_STEEP)
+        found = line.log_odds()
     return Calibration(found.slope, found.offset, unit, found.slope_error)
 
 
@@ -247,7 +250,8 @@ class _Discriminant:
     """
 
     def __init__(self, n: float, moments: FloatArray, std: float, prior: float) -> None:
-        st, stu, suu, su = moments.tolist()
+        prior = min(max(prior, _LEAST_SLOPE), _STEEPEST)
+        st, stu, suu, su = np.clip(moments, -n, n).tolist()  # at most those of n records
         noise = std / (_GAMMA * n)
         rate, mean = _rate(st / n, std / n), _within(su / n, 1.0)
         seen = max(suu / n - mean * mean, 0.0)
@@ -284,7 +288,7 @@ class _Discriminant:
 
     @property
     def slope_error(self) -> float:
-        return math.sqrt(float(self._covariance[0, 0]))
+        return math.sqrt(max(float(self._covariance[0, 0]), 0.0))
 
     def improve(self, gradient: FloatArray, std: float) -> None:
         """Take the scores (u, 1) (p - y) / sqrt(2), with noise, into account."""
@@ -296,14 +300,21 @@ class _Discriminant:
 
     def _update(self, H: FloatArray, seen: FloatArray, std: float) -> None:
         """Update the line by a linear measurement H (line - true line) + noise (Kalman, 1960)."""
-        P = self._covariance
-        gain = P @ H.T @ np.linalg.inv(H @ P @ H.T + std**2 * np.eye(len(H)))
-        change = gain @ seen
-        P = P - gain @ H @ P
+        P, change = self._covariance, np.zeros(2)
+        square = max(std, _LEAST_RATE * self._n) ** 2
+        # One number after another, as their noise is independent, and in Joseph's form: no inverse,
+        # and a covariance whatever the sums are.
+        for h, one in zip(H, np.clip(seen, -self._n, self._n).tolist(), strict=True):
+            gain = P @ h / (h @ P @ h + square)
+            change += gain * (one - h @ change)
+            rest = np.eye(2) - np.outer(gain, h)
+            P = rest @ P @ rest.T + square * np.outer(gain, gain)
+        farthest = np.array([1.5 * self._most, 2.0 * _LARGEST_OFFSET])
+        change = np.clip(change, -farthest, farthest)
         # A step shows how far the line was, and by that how good a linear measurement was.
         self._covariance = 0.5 * (P + P.T) + 0.25 * np.outer(change, change)
         self.slope = min(max(self.slope - float(change[0]), _LEAST_SLOPE), 1.5 * self._most)
-        self.offset = _within(self.offset - float(change[1]), 40.0)
+        self.offset = _within(self.offset - float(change[1]), _LARGEST_OFFSET)
 
 
 def _together(x: float, x_error: float, y: float, y_error: float) -> tuple[float, float]:
@@ -314,7 +325,7 @@ def _together(x: float, x_error: float, y: float, y_error: float) -> tuple[float
 
 def _rate(mean: float, std: float) -> float:
     """Return the rate of positives, no nearer to 0 and 1 than the noise."""
-    return 0.5 + _within(mean, 0.5 - min(std, 0.25))
+    return 0.5 + _within(mean, 0.5 - min(max(std, _LEAST_RATE), 0.25))
 
 
 def _within(value: float, bound: float) -> float:
