@@ -2,11 +2,16 @@
 
 import math
 import warnings
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from parties import Study
 
 import dpkern as dpk
+from dpkern import kernels
+from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.solvers.base import recalibration as module
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.solvers.base.recalibration import MOMENTS, RESIDUALS, SCORES, Calibration
@@ -243,3 +248,155 @@ def test_a_slope_of_noise_keeps_the_order():
     guess = module._Discriminant(1000.0, np.array([0.0, -40.0, 200.0, 0.0]), 10.0, 1.0)
     guess.improve(np.array([300.0, 0.0]), 10.0)
     assert guess.slope == module._LEAST_SLOPE
+
+
+# --------------------------------------------------------------------------- whatever records are
+
+
+def vectors_of(data, w, line):
+    """The vectors of the three releases at a model and a line, without noise."""
+    seen = {}
+
+    class Recorded(module._Line):
+        def _release(self, what, clip, mu, vectors, dim):
+            seen[what] = vectors(slice(0, data.n)), clip
+            return np.ones(dim), 1.0
+
+    z = kernels.glm_margins(data, w)
+    run = type("Run", (), {"objective": type("Objective", (), {"n": data.n, "data": data})})
+    recorded = Recorded(run, np.clip(z / 1.5, -1.0, 1.0), 1.0, 1.0)
+    recorded._moments(1.0), recorded._scores(line, 1.0), recorded._residuals(line, 1.0)
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["dense", "single", "sparse", "range"])
+def test_vectors_are_of_one_record_wherever_it_lies(kind):
+    from scipy import sparse
+
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (203, 37))
+    X[:4] *= np.array([[1e-310], [1e-160], [0.0], [1e300 if kind == "dense" else 1.0]])
+    y, order = rng.integers(0, 2, 203), rng.permutation(203)[:150]
+    X = X.astype(np.float32) if kind == "single" else X
+    how = {"feature_range": (-1.0, 1.0)} if kind == "range" else {"row_bound": 2.0}
+    w, line = rng.normal(size=38), module.Calibration(3.0, -0.3, 1.5, 1.0)
+
+    def of(rows, offsets):
+        held = sparse.csr_array(X[rows]) if kind == "sparse" else X[rows]
+        data = dpk.SiloData(held, y[rows], offsets, classes=[0, 1], intercept=True, **how)
+        return vectors_of(data, w, line)
+
+    first, second = of(np.arange(203), [0, 203]), of(order, [0, 7, 60, 61, 150])
+    for what, (V, clip) in first.items():
+        assert V[order].tobytes() == second[what][0].tobytes()
+        assert np.linalg.norm(V, axis=1).max() <= clip
+
+
+def test_one_record_moves_a_sum_by_its_clip_norm_at_most():
+    rng, q, clip = np.random.default_rng(0), 2.0**-31, module._MOMENTS_CLIP
+    for n in (1, 6, 7, 8, 14, 30):
+        V = rng.normal(size=(n + 1, 4)) * 10.0 ** rng.uniform(-3, 3, (n + 1, 1))
+        more = np.insert(V[:n], rng.integers(n + 1), V[n], axis=0)
+        one, two = (
+            module._sums(np.array([0, len(U)]), lambda rows, U=U: U[rows], 4, clip, np.array([q]))
+            for U in (V[:n], more)
+        )
+        pairs = zip(one.ravel().tolist(), two.ravel().tolist(), strict=True)
+        assert sum((Fraction(a) - Fraction(b)) ** 2 for a, b in pairs) <= Fraction(clip) ** 2
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e-160, 0.0, 1e300])
+def test_no_record_makes_numpy_raise(size):
+    """An error would end the run, and tell that the record is there."""
+    plain = records()
+    X = np.array(plain.X)
+    X[0] = size
+    data = dpk.SiloData.split(X, plain.y, m=1, row_bound=2.0, classes=[-1.0, 1.0], seed=0)
+    with np.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1, step_size=1.0)
+    assert tuple(released(result)) == LINE
+
+
+def test_any_sums_give_a_finite_line_within_its_bounds():
+    rng = np.random.default_rng(0)
+
+    def numbers(k):
+        sizes = 10.0 ** rng.uniform(*[(-3.0, 3.0), (0.0, 8.0), (-308.0, 308.0)][rng.integers(3)], k)
+        return rng.choice([-1.0, 0.0, 1.0], k) * sizes
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("error")
+        for _ in range(1000):
+            n, prior = 10.0 ** rng.uniform(1.0, 8.0), 10.0 ** rng.uniform(-160.0, 160.0)
+            std = n * 10.0 ** rng.uniform(-20.0, 0.0, 3)
+            line = module._Discriminant(n, numbers(4), std[0], prior)
+            for _ in range(3):
+                line.improve(numbers(2), std[1])
+            line.move(numbers(1)[0], std[2])
+            assert module._LEAST_SLOPE <= line.slope <= 1.5 * line._most
+            assert abs(line.offset) <= 40.0
+            assert line.slope_error > 0.0  # infinite where no slope is seen
+
+
+@pytest.mark.parametrize("release", [1, 2, 4])
+def test_a_run_that_fails_in_its_line_has_a_valid_certificate(monkeypatch, release):
+    plain, calls = module._sums, []
+
+    def fail(*given):
+        calls.append(given)
+        if len(calls) == release:
+            raise MemoryError
+        return plain(*given)
+
+    monkeypatch.setattr(module, "_sums", fail)
+    with pytest.warns(UserWarning, match="MemoryError"):
+        result = dpk.solve("gradient_descent", records(), budget=BUDGET, rng=1)
+    assert result.calibration is None
+    assert sum(r.times for r in released(result).values()) == release - 1
+    assert dpk.verify(result.privacy.to_dict())
+
+
+@pytest.mark.parametrize("trust", ["central", "silo"])
+def test_parties_have_the_line_of_one_process(trust):
+    data, how = records(m=4), {"budget": BUDGET, "rounds": 3, "trust": trust}
+    colluding = 1 if trust == "central" else None
+    expected = dpk.solve("gradient_descent", data, rng=7, colluding=colluding, **how)
+    study = Study(data, colluding=1)
+    study.run("gradient_descent", **how)
+    assert study.failures == [None] * 5
+    for found in study.results:
+        assert found.calibration == expected.calibration is not None
+        assert found.privacy.releases == expected.privacy.releases
+
+
+def test_certificates_with_other_releases_of_a_line_are_refused():
+    """With figures and a digest that agree with the releases."""
+    privacy = dpk.solve("gradient_descent", records(), budget=BUDGET, rng=1).privacy
+    *first, moments, scores, residuals = privacy.releases
+
+    def verifies(*line, **declared):
+        ledger = Ledger()
+        for r in (*first, *line):
+            ledger.append(replace(r, times=1), r.times)
+        kept = {
+            name: getattr(privacy, name)
+            for name in ("trust", "noise", "neighbours", "notes", "at_delta")
+        }
+        made = dpk.Certificate.from_ledger(
+            ledger, declared={**privacy.declared, **declared}, **kept
+        )
+        return dpk.verify(made.to_dict()).ok
+
+    line = moments, scores, residuals
+    assert verifies(*line)
+    assert not verifies()
+    for i, r in enumerate(line):
+        others = line[:i], line[i + 1 :]
+        assert not verifies(*others[0], *others[1])
+        assert not verifies(*others[0], replace(r, sensitivity=r.sensitivity / 2.0), *others[1])
+        assert not verifies(*others[0], replace(r, times=r.times + 1), *others[1])
+    assert not verifies(moments, replace(scores, times=2), residuals)
+    assert not verifies(moments, replace(scores, per_record=1), residuals)
+    assert not verifies(*line, recalibrate=False)
+    assert not verifies(*line, ended_after=3)

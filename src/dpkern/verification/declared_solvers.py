@@ -53,10 +53,10 @@ class DeclaredSolver(DeclaredRun):
     def families(self) -> list[Family]:
         """Return the kinds of releases; raise where what is declared does not say them."""
         found = list(getattr(self, f"_{self.solver}")())
+        if self._declared.get("recalibrate"):
+            found += self._recalibration()
         if ENDED_AFTER in self._declared:
             found = [family.at_most() for family in found]
-        if self._declared.get("recalibrate") and ENDED_AFTER not in self._declared:
-            found += self._recalibration()
         return [*found, self._score()] if self.is_selection else found
 
     def _score(self) -> Family:

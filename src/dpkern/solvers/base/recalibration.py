@@ -57,6 +57,8 @@ _TOO_STEEP, _PRIOR_ERROR, _PRIOR_OFFSET = 2.0, 0.5, 0.7
 _LEAST_SLOPE, _LARGEST_SPREAD = 0.5, 3.0
 # A slope of fewer standard errors is told.
 _FEW_ERRORS = 1.25
+# Beyond these, slopes and rates say no more, and their squares and quotients are no numbers.
+_STEEPEST, _LEAST_RATE, _LARGEST_OFFSET = 1e6, 1e-7, 40.0
 _RECORDS = 1 << 18  # whose vectors are in memory together
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 _WEIGHTS /= _WEIGHTS.sum()
@@ -157,8 +159,9 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | None:
         threads = run.objective.n_threads
         margins = interruptible(kernels.glm_margins, data, w, n_threads=threads)
     margins = margins[: data.offsets[-1]]  # of the records that are here
-    line = _Line(run, np.clip(margins / unit, -1.0, 1.0), mu, unit / _TOO_STEEP)
-    found = line.log_odds()
+    with np.errstate(all="ignore"):  # an error or a warning would depend on the records
+        line = _Line(run, np.clip(margins / unit, -1.0, 1.0), mu, unit / _TOO_STEEP)
+        found = line.log_odds()
     return Calibration(found.slope, found.offset, unit, found.slope_error)
 
 
@@ -255,7 +258,8 @@ class _Discriminant:
     """
 
     def __init__(self, n: float, moments: FloatArray, std: float, prior: float) -> None:
-        st, stu, suu, su = moments.tolist()
+        prior = min(max(prior, _LEAST_SLOPE), _STEEPEST)
+        st, stu, suu, su = np.clip(moments, -n, n).tolist()  # at most those of n records
         noise = std / (_GAMMA * n)
         rate, mean = _rate(st / n, std / n), _within(su / n, 1.0)
         seen = max(suu / n - mean * mean, 0.0)
@@ -281,10 +285,8 @@ class _Discriminant:
         self._covariance = np.diag([P_a, P_b])
         # What is seen without a prior: the precision of the line, and its product with the line.
         known = (spread * within / of_product) ** 2
-        self._precision, self._seen = (
-            np.diag([known, 1e-6]),
-            np.array([known * between / within, 0.0]),
-        )
+        self._precision = np.diag([known, 1e-6])
+        self._seen = np.array([known * between / within, 0.0])
 
     def _risks(self) -> tuple[FloatArray, FloatArray]:
         """Return p at the nodes, and the weights of their information on log odds."""
@@ -300,9 +302,10 @@ class _Discriminant:
     @property
     def slope_error(self) -> float:
         """Return the slope over how many errors it is from 0, by all sums and no prior."""
-        errors = np.linalg.inv(self._precision)
-        evidence = float(errors[0] @ self._seen) / math.sqrt(float(errors[0, 0]))
-        return self.slope / evidence if evidence > 0.0 else math.inf
+        (a, b), (_, c) = self._precision.tolist()
+        left = max(a - b * b / c, 0.0)  # the precision of the slope, the offset unknown
+        evidence = float(self._seen[0]) - b / c * float(self._seen[1])
+        return self.slope * math.sqrt(left) / evidence if evidence > 0.0 < left else math.inf
 
     def improve(self, gradient: FloatArray, std: float) -> None:
         """Take the scores (u, 1) (p - y) / sqrt(2), with noise, into account."""
@@ -314,16 +317,24 @@ class _Discriminant:
 
     def _update(self, H: FloatArray, seen: FloatArray, std: float) -> None:
         """Update the line by a linear measurement H (line - true line) + noise (Kalman, 1960)."""
-        P = self._covariance
-        self._precision += H.T @ H / std**2
-        self._seen += H.T @ (H @ [self.slope, self.offset] - seen) / std**2
-        gain = P @ H.T @ np.linalg.inv(H @ P @ H.T + std**2 * np.eye(len(H)))
-        change = gain @ seen
-        P = P - gain @ H @ P
+        P, change = self._covariance, np.zeros(2)
+        square = max(std, _LEAST_RATE * self._n) ** 2
+        seen = np.clip(seen, -self._n, self._n)
+        self._precision += H.T @ H / square
+        self._seen += H.T @ (H @ [self.slope, self.offset] - seen) / square
+        # One number after another, as their noise is independent, and in Joseph's form: no inverse,
+        # and a covariance whatever the sums are.
+        for h, one in zip(H, seen.tolist(), strict=True):
+            gain = P @ h / (h @ P @ h + square)
+            change += gain * (one - h @ change)
+            rest = np.eye(2) - np.outer(gain, h)
+            P = rest @ P @ rest.T + square * np.outer(gain, gain)
+        farthest = np.array([1.5 * self._most, 2.0 * _LARGEST_OFFSET])
+        change = np.clip(change, -farthest, farthest)
         # A step shows how far the line was, and by that how good a linear measurement was.
         self._covariance = 0.5 * (P + P.T) + 0.25 * np.outer(change, change)
         self.slope = min(max(self.slope - float(change[0]), _LEAST_SLOPE), 1.5 * self._most)
-        self.offset = _within(self.offset - float(change[1]), 40.0)
+        self.offset = _within(self.offset - float(change[1]), _LARGEST_OFFSET)
 
 
 def _together(x: float, x_error: float, y: float, y_error: float) -> tuple[float, float]:
@@ -334,7 +345,7 @@ def _together(x: float, x_error: float, y: float, y_error: float) -> tuple[float
 
 def _rate(mean: float, std: float) -> float:
     """Return the rate of positives, no nearer to 0 and 1 than the noise."""
-    return 0.5 + _within(mean, 0.5 - min(std, 0.25))
+    return 0.5 + _within(mean, 0.5 - min(max(std, _LEAST_RATE), 0.25))
 
 
 def _within(value: float, bound: float) -> float:
