@@ -48,6 +48,18 @@ def test_the_plan_has_the_settings_of_the_run(trust, neighbours):
     assert plan.best.solver == best.solver
 
 
+@pytest.mark.parametrize(("trust", "m"), [("central", 1), ("silo", 3)])
+def test_the_plan_leaves_a_recalibration_its_share(trust, m):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.3, 0.3, (6000, 6))
+    data = dpk.SiloData.split(X, X[:, 0] > 0.0, m, seed=0, row_bound=1.0, intercept=True)
+    plan = dpk.plan(6000, 7, budget=BUDGET, row_bound=1.0, m=m, trust=trust)
+    result = dpk.solve("gradient_descent", data, budget=BUDGET, trust=trust, rng=0)
+    (row,) = [row for row in plan.rows if row.solver == "gradient_descent"]
+    assert result.calibration is not None
+    assert {k: result.parameters[k] for k in row.settings} == pytest.approx(row.settings)
+
+
 def test_auto_takes_the_model_that_suits_the_task():
     rng = np.random.default_rng(0)
     X = 0.3 * rng.standard_normal((400, 4))

@@ -5,7 +5,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,11 @@ from dpkern.models.scale import margin_scale, softmax_scale
 from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget, BudgetWarning
 from dpkern.privacy.guarantees.budget import check_budget
+from dpkern.privacy.sampling.amplification import AMPLIFIES
 from dpkern.solvers import SOLVERS, chosen
 from dpkern.solvers.base.options import SHARED, check_choice
 from dpkern.solvers.base.public_numbers import PublicNumbers
+from dpkern.solvers.base.recalibration import power_of_run, share_of_line
 from dpkern.solvers.base.settings import is_auto, moments_suffice
 
 # Excess risk, test error above that without privacy: least + A (d^q / x)^p, where x = 2 mu / u is
@@ -263,7 +265,7 @@ def plan(
     # Hidden local steps have no bound for added records, nor for other than linear models.
     hidden_sizes = neighbours == "add_remove"
     rows = [
-        _planned(name, numbers, stated, n, K, pace, m, transport)
+        _planned(name, numbers, stated, n, K, pace, m, transport, K == 2 and phi.name == "logistic")
         for name, solver in SOLVERS.items()
         if trust in solver.declaration.trusts
         and (K == 2 or solver.declaration.models == "any")
@@ -300,6 +302,7 @@ def _planned(
     pace: float,
     m: int,
     transport: str | None,
+    recalibrated: bool,
 ) -> Planned:
     declaration, d = SOLVERS[name].declaration, numbers.dim
     assert declaration.error
@@ -307,6 +310,10 @@ def _planned(
     given = {k: o.default for k, o in (SHARED | declaration.own).items()} | stated
     if numbers.trust == "silo" or transport is not None:
         given |= declaration.of_silos
+    secret = given.get("sampling") == AMPLIFIES[given["neighbours"]]
+    if recalibrated and declaration.gaussian and not secret:
+        share = share_of_line(power_of_run(n, m, numbers.trust, numbers.mu))
+        numbers = replace(numbers, mu=math.sqrt(1.0 - share) * numbers.mu)
     found = declaration.settings(numbers, given)
     # Rounds that are fixed by default take their time and their noise too.
     settings = {

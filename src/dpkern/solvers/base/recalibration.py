@@ -135,13 +135,17 @@ def recalibration_share(
         or isinstance(objective.other, Constraint)
     ):
         return 0.0
-    power = _power(objective, given["trust"], budget.mu)
+    return share_of_line(power_of_run(objective.n, data.m, given["trust"], budget.mu))
+
+
+def share_of_line(power: float) -> float:
+    """Return the share of mu^2 for a line, by n mu."""
     return 0.0 if power < _SMALL else min(max(_SHARE / power, _LEAST_SHARE), _MOST_SHARE)
 
 
-def _power(objective: Objective, trust: str, mu: float) -> float:
+def power_of_run(n: int, m: int, trust: str, mu: float) -> float:
     """Return n mu, or what it is under silo trust, where every silo adds noise."""
-    return objective.n * mu / math.sqrt(objective.data.m if trust == "silo" else 1)
+    return n * mu / math.sqrt(m if trust == "silo" else 1)
 
 
 def recalibrate(run: "Run", w: FloatArray) -> Calibration | None:
@@ -149,7 +153,7 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | None:
     plan, data, mu = run.plan, run.objective.data, run.plan.recalibration_mu
     if mu is None or plan.budget is None or not np.isfinite(w).all():
         return None
-    power = _power(run.objective, plan.trust, math.hypot(plan.budget.mu, mu))
+    power = power_of_run(run.objective.n, data.m, plan.trust, math.hypot(plan.budget.mu, mu))
     R = data.row_bound
     factor = R if power > 1e4 else min(R, max(1.5, 0.5 * R))
     unit = float(np.linalg.norm(w)) * factor
