@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.utility_text import table, wrapped
-from dpkern.io import replacing
+from dpkern._files import replacing
 
 Row = dict[str, Any]
 
