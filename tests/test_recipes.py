@@ -71,7 +71,7 @@ def test_recipes_applied_to_a_copy_build_and_pass(
     sections, recipes, source_tree, tmp_path, monkeypatch
 ):
     if not (source_tree / ".git").exists():
-        pytest.skip("not a clone")
+        pytest.skip("a source distribution has no list of the tracked files")
     pytest.importorskip("mesonbuild")
     monkeypatch.syspath_prepend(source_tree)
     from tests.faults import Copy

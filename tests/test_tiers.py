@@ -58,7 +58,7 @@ def test_a_change_touches_the_tiers_of_its_files(tiers, paths, expected):
 def test_the_table_has_no_dead_rows(tiers, source_tree):
     """Each pattern is the first one that some file of the tree matches."""
     if not (source_tree / ".git").exists():
-        pytest.skip("not a clone")
+        pytest.skip("a source distribution has no list of the tracked files")
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=source_tree, check=True, capture_output=True, text=True)
     used = {
