@@ -199,7 +199,9 @@ class Server:
         (self.pid,) = map(int, Path(children).read_text().split())
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="reads /proc for processes that are left"
+)
 @pytest.mark.parametrize("end", ["server dies", "SIGTERM", "SIGINT"])
 def test_a_server_and_its_command_end_together(tmp_path, end):
     server = Server(tmp_path)

@@ -61,7 +61,7 @@ def test_sums_are_those_of_numpy():
     u = np.random.default_rng(1).uniform(-1.0, 1.0, 300)
     V = np.column_stack([u, u * u])
     grid = np.array([2.0**-40, 2.0**-39])
-    found = module._sums(data.offsets, lambda rows: V[rows], 2, 2.0, grid)
+    found = module._sums(data.offsets, lambda rows: V[rows], 2, 2.0, grid, 1)
     expected = np.add.reduceat(V, data.offsets[:-1])
     assert np.allclose(found, expected, rtol=0.0, atol=1e-9)
     assert np.array_equal(found / grid[:, np.newaxis], np.round(found / grid[:, np.newaxis]))
@@ -298,7 +298,9 @@ def test_one_record_moves_a_sum_by_its_clip_norm_at_most():
         V = rng.normal(size=(n + 1, 4)) * 10.0 ** rng.uniform(-3, 3, (n + 1, 1))
         more = np.insert(V[:n], rng.integers(n + 1), V[n], axis=0)
         one, two = (
-            module._sums(np.array([0, len(U)]), lambda rows, U=U: U[rows], 4, clip, np.array([q]))
+            module._sums(
+                np.array([0, len(U)]), lambda rows, U=U: U[rows], 4, clip, np.array([q]), 1
+            )
             for U in (V[:n], more)
         )
         pairs = zip(one.ravel().tolist(), two.ravel().tolist(), strict=True)

@@ -58,19 +58,19 @@ def run(arguments: argparse.Namespace) -> None:
         _check_range(arguments.data, X, model)
     labels = [str(label) for label in model.predict(X).tolist()]
     lines = [f"{label}\n" for label in labels]
-    found: dict[str, list[float]] = {}
+    written: dict[str, list[float]] = {}
     if arguments.decision_values:
         z = model.decision_function(X)
-        found |= (
+        written |= (
             {"decision_value": z.tolist()} if z.ndim == 1 else _named("decision_value", z, model)
         )
     if arguments.probabilities:
-        found |= _named("probability", model.predict_proba(X), model)
-    if found:
+        written |= _named("probability", model.predict_proba(X), model)
+    if written:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
-        table.writerow(["label", *found])
-        table.writerows(zip(labels, *found.values(), strict=True))
+        table.writerow(["label", *written])
+        table.writerows(zip(labels, *written.values(), strict=True))
         lines = [text.getvalue()]
     if arguments.out is None:
         sys.stdout.writelines(lines)

@@ -184,18 +184,18 @@ def resolve(
         budget.warn_of_few_records(objective.n)
     refuse_sizes(objective, given)
     of_settings = budget if persons is None else persons.budget_of_settings
-    own, recalibration_mu = budget if persons is None else persons.budget, None
-    share = recalibration_share(declaration, objective, own, persons, given)
+    of_record, recalibration_mu = budget if persons is None else persons.budget, None
+    share = recalibration_share(declaration, objective, of_record, persons, given)
     given["recalibrate"] = share > 0.0
-    if own is not None and share > 0.0:
-        rest, recalibration_mu = split_budget(own.mu, (1.0 - share, share), (1, 1))
-        own = of_settings = Budget(mu=rest)
+    if of_record is not None and share > 0.0:
+        rest, recalibration_mu = split_budget(of_record.mu, (1.0 - share, share), (1, 1))
+        of_record = of_settings = Budget(mu=rest)
     given = resolve_settings(declaration.settings, objective, of_settings, given)
     announce_length(objective, {k: given[k] for k in REPEATS if isinstance(given.get(k), int)})
     plan = RunPlan(
         declaration,
         MappingProxyType(given),
-        budget=own,
+        budget=of_record,
         recalibration_mu=recalibration_mu,
         persons=persons,
         shares=None if t is None or budget is None else Shares(objective.data.m, t),

@@ -165,8 +165,8 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | None:
     margins = margins[: data.offsets[-1]]  # of the records that are here
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
         line = _Line(run, np.clip(margins / unit, -1.0, 1.0), mu, unit / _TOO_STEEP)
-        found = line.log_odds()
-    return Calibration(found.slope, found.offset, unit, found.slope_error)
+        fitted = line.log_odds()
+    return Calibration(fitted.slope, fitted.offset, unit, fitted.slope_error)
 
 
 class _Line:
@@ -195,8 +195,8 @@ class _Line:
             u, t = self._u[rows], 0.5 * self._y[rows]
             return np.column_stack([t, t * u, _GAMMA * (u * u), _GAMMA * u])
 
-        found, std = self._release(MOMENTS, _MOMENTS_CLIP, mu, vectors, 4)
-        return found / (1.0, 1.0, _GAMMA, _GAMMA), std
+        moments, std = self._release(MOMENTS, _MOMENTS_CLIP, mu, vectors, 4)
+        return moments / (1.0, 1.0, _GAMMA, _GAMMA), std
 
     def _scores(self, line: "_Discriminant", mu: float) -> tuple[FloatArray, float]:
         def vectors(rows: slice) -> FloatArray:
@@ -232,17 +232,22 @@ class _Line:
         assert mechanism.grid is not None
         grid = np.broadcast_to(mechanism.grid, (objective.data.m,))
         with run.clock("kernels"):
-            sums = _sums(objective.data.offsets, vectors, dim, clip, grid)
+            sums = _sums(objective.data.offsets, vectors, dim, clip, grid, objective.n_threads)
         if not per_silo and run.plan.shares is None:
             sums = total_on_grid(sums, float(mechanism.grid[0]))
         with run.clock("noise"):
             released = mechanism.release(sums)
-        found = released.sum(axis=0) if per_silo else released
-        return found.ravel(), float(np.linalg.norm(mechanism.sigma))
+        total = released.sum(axis=0) if per_silo else released
+        return total.ravel(), float(np.linalg.norm(mechanism.sigma))
 
 
 def _sums(
-    offsets: IntArray, vectors: Vectors, dim: int, clip: float, grid: FloatArray
+    offsets: IntArray,
+    vectors: Vectors,
+    dim: int,
+    clip: float,
+    grid: FloatArray,
+    n_threads: int | None,
 ) -> FloatArray:
     """Return the sums over silos of a vector of each record, in 64-bit integers of grid steps."""
     sums = []
@@ -250,7 +255,8 @@ def _sums(
         steps = np.zeros(dim, np.int64)
         for i in range(first, last, _RECORDS):
             V = vectors(slice(i, min(i + _RECORDS, last)))
-            steps += (kernels.clip_and_sum(V, clip=clip, grid=q)[0] / q).astype(np.int64)
+            part = kernels.clip_and_sum(V, clip=clip, grid=q, n_threads=n_threads)[0]
+            steps += (part / q).astype(np.int64)
         sums.append(np.clip(steps, -(1 << 52), 1 << 52) * q)
     return np.array(sums)
 
@@ -328,9 +334,9 @@ class _Discriminant:
         self._seen += H.T @ (H @ [self.slope, self.offset] - seen) / square
         # One number after another, as their noise is independent, and in Joseph's form: no inverse,
         # and a covariance whatever the sums are.
-        for h, one in zip(H, seen.tolist(), strict=True):
+        for h, value in zip(H, seen.tolist(), strict=True):
             gain = P @ h / (h @ P @ h + square)
-            change += gain * (one - h @ change)
+            change += gain * (value - h @ change)
             rest = np.eye(2) - np.outer(gain, h)
             P = rest @ P @ rest.T + square * np.outer(gain, gain)
         farthest = np.array([1.5 * self._most, 2.0 * _LARGEST_OFFSET])
