@@ -314,9 +314,9 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
         stored, coef = json.loads(str(arrays["header"])), arrays["coef"]
         classes = arrays.get("classes")
         header = decode(stored)
-        line = header["calibration"]
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r}, expected {FORMAT}")
+        line = header["calibration"]
         names = header["feature_names"]
         return SolverResult(
             **{name: header[name] for name in _PLAIN},
