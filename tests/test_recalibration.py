@@ -12,6 +12,7 @@ from parties import Study
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.mechanisms import gaussian_sum
 from dpkern.solvers.base import recalibration as module
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.solvers.base.recalibration import MOMENTS, RESIDUALS, SCORES, Calibration
@@ -61,7 +62,7 @@ def test_sums_are_those_of_numpy():
     u = np.random.default_rng(1).uniform(-1.0, 1.0, 300)
     V = np.column_stack([u, u * u])
     grid = np.array([2.0**-40, 2.0**-39])
-    found = module._sums(data.offsets, lambda rows: V[rows], 2, 2.0, grid, 1)
+    found = gaussian_sum.sum_vectors(lambda rows: V[rows], 2, data.offsets.tolist(), 2.0, grid)
     expected = np.add.reduceat(V, data.offsets[:-1])
     assert np.allclose(found, expected, rtol=0.0, atol=1e-9)
     assert np.array_equal(found / grid[:, np.newaxis], np.round(found / grid[:, np.newaxis]))
@@ -70,8 +71,8 @@ def test_sums_are_those_of_numpy():
 def test_parts_of_the_records_have_the_same_sums(monkeypatch):
     data = records(n=1000)
     runs = []
-    for size in (1 << 18, 7):
-        monkeypatch.setattr(module, "_RECORDS", size)
+    for size in (1 << 20, 7):
+        monkeypatch.setattr(gaussian_sum, "_ENTRIES", size)
         runs.append(dpk.solve("gradient_descent", data, budget=BUDGET, rng=1))
     assert runs[0].calibration == runs[1].calibration
 
@@ -79,13 +80,13 @@ def test_parts_of_the_records_have_the_same_sums(monkeypatch):
 def test_what_the_releases_sum_up_is_what_their_names_say(monkeypatch):
     """Without noise they are sums over the records, and the last makes the mean risk the rate."""
     seen = []
-    plain = module._sums
+    plain = gaussian_sum.sum_vectors
 
     def spy(*given):
         seen.append(plain(*given)[0])
         return plain(*given)
 
-    monkeypatch.setattr(module, "_sums", spy)
+    monkeypatch.setattr(gaussian_sum, "sum_vectors", spy)
     data = records(n=20_000)
     result = dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=6.0), rng=1)
     line, y = result.calibration, data.y
@@ -298,9 +299,7 @@ def test_one_record_moves_a_sum_by_its_clip_norm_at_most():
         V = rng.normal(size=(n + 1, 4)) * 10.0 ** rng.uniform(-3, 3, (n + 1, 1))
         more = np.insert(V[:n], rng.integers(n + 1), V[n], axis=0)
         one, two = (
-            module._sums(
-                np.array([0, len(U)]), lambda rows, U=U: U[rows], 4, clip, np.array([q]), 1
-            )
+            gaussian_sum.sum_vectors(lambda rows, U=U: U[rows], 4, (0, len(U)), clip, np.array([q]))
             for U in (V[:n], more)
         )
         pairs = zip(one.ravel().tolist(), two.ravel().tolist(), strict=True)
@@ -343,7 +342,7 @@ def test_any_sums_give_a_finite_line_within_its_bounds():
 
 @pytest.mark.parametrize("release", [1, 2, 4])
 def test_a_run_that_fails_in_its_line_has_a_valid_certificate(monkeypatch, release):
-    plain, calls = module._sums, []
+    plain, calls = gaussian_sum.sum_vectors, []
 
     def fail(*given):
         calls.append(given)
@@ -351,7 +350,7 @@ def test_a_run_that_fails_in_its_line_has_a_valid_certificate(monkeypatch, relea
             raise MemoryError
         return plain(*given)
 
-    monkeypatch.setattr(module, "_sums", fail)
+    monkeypatch.setattr(gaussian_sum, "sum_vectors", fail)
     with pytest.warns(UserWarning, match="MemoryError"):
         result = dpk.solve("gradient_descent", records(), budget=BUDGET, rng=1)
     assert result.calibration is None

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from dpkern.cli import (
     audit,
     compare,
+    evaluate,
     federation,
     fit,
     info,
@@ -36,7 +37,7 @@ _ERRORS = (
     *(BudgetSpentError, FederationError, ImplausibleError),
 )
 _COMMANDS = {
-    **{"fit": fit, "predict": predict, "compare": compare, "plan": plan},
+    **{"fit": fit, "predict": predict, "evaluate": evaluate, "compare": compare, "plan": plan},
     **{"schema": schema, "ledger": ledger, "verify": verify, "audit": audit, "info": info},
     **{"silo": silo, "federation": federation},
 }

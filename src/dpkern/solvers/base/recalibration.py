@@ -19,13 +19,12 @@ are not cut short, and a line only adds noise.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpkern import kernels
-from dpkern._typing import FloatArray, IntArray
+from dpkern._typing import FloatArray
 from dpkern.kernels.glm import loss_derivatives
 from dpkern.models.losses import Loss
 from dpkern.models.penalties import Constraint
@@ -59,7 +58,6 @@ _LEAST_SLOPE, _LARGEST_SPREAD = 0.5, 3.0
 _FEW_ERRORS = 1.25
 # Beyond these, slopes and rates say no more, and their squares and quotients are no numbers.
 _STEEPEST, _LEAST_RATE, _LARGEST_OFFSET = 1e6, 1e-7, 40.0
-_RECORDS = 1 << 18  # whose vectors are in memory together
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 _WEIGHTS /= _WEIGHTS.sum()
 
@@ -230,35 +228,14 @@ class _Line:
             mu=mu,
         )
         assert mechanism.grid is not None
-        grid = np.broadcast_to(mechanism.grid, (objective.data.m,))
         with run.clock("kernels"):
-            sums = _sums(objective.data.offsets, vectors, dim, clip, grid, objective.n_threads)
+            sums = mechanism.sums(vectors, objective.data.offsets.tolist(), objective.n_threads)
         if not per_silo and run.plan.shares is None:
             sums = total_on_grid(sums, float(mechanism.grid[0]))
         with run.clock("noise"):
             released = mechanism.release(sums)
         total = released.sum(axis=0) if per_silo else released
         return total.ravel(), float(np.linalg.norm(mechanism.sigma))
-
-
-def _sums(
-    offsets: IntArray,
-    vectors: Vectors,
-    dim: int,
-    clip: float,
-    grid: FloatArray,
-    n_threads: int | None,
-) -> FloatArray:
-    """Return the sums over silos of a vector of each record, in 64-bit integers of grid steps."""
-    sums = []
-    for (first, last), q in zip(pairwise(offsets.tolist()), grid.tolist(), strict=True):
-        steps = np.zeros(dim, np.int64)
-        for i in range(first, last, _RECORDS):
-            V = vectors(slice(i, min(i + _RECORDS, last)))
-            part = kernels.clip_and_sum(V, clip=clip, grid=q, n_threads=n_threads)[0]
-            steps += (part / q).astype(np.int64)
-        sums.append(np.clip(steps, -(1 << 52), 1 << 52) * q)
-    return np.array(sums)
 
 
 class _Discriminant:
