@@ -518,6 +518,33 @@ def test_probabilities_are_those_of_the_model_in_csv(capsys, tmp_path, model):
     assert found == saved.predict_proba(X).tolist()
 
 
+def test_evaluate_is_the_library_call_on_the_files_records(capsys, tmp_path, model, test):
+    saved, ledger = str(tmp_path / "scores.json"), str(tmp_path / "ledger")
+    dpk.Accountant(ledger, epsilon=3.0, delta=1e-4)
+    how = [*BUDGET, "--threshold", "0.4", "--noise-seed", "3", "--ledger", ledger]
+    out, _ = shown(capsys, ["evaluate", model, test, *how, "--certificate", saved])
+    X, y = records(80, 1)
+    budget = dpk.Budget(epsilon=2.0, delta=1e-5)
+    expected = dpk.evaluate(dpk.load(model), X, y, budget=budget, threshold=0.4, rng=3)
+    assert "\n".join(str(expected).split("\n")[:-1]) in out
+    assert "of epsilon 3 at delta 0.0001 is spent" in out
+    assert dpk.verify(saved).ok
+    assert dpk.Accountant(ledger).spent > 0.9
+
+
+def test_evaluate_refuses_other_records_and_spends_nothing(capsys, tmp_path, model, test):
+    ledger, X, y = str(tmp_path / "ledger"), *records(80, 1)
+    dpk.Accountant(ledger, epsilon=3.0, delta=1e-4)
+    other = write_csv(tmp_path / "other.csv", X, np.where(y == "ill", "sick", y))
+    wide = write_csv(tmp_path / "wide.csv", np.column_stack([X, X]), y)
+    for path in (other, wide, str(tmp_path / "none.csv")):
+        assert path in refused(capsys, "evaluate", model, path, *BUDGET, "--ledger", ledger)
+    assert "--public-size" in refused(
+        capsys, "evaluate", model, test, *BUDGET, "--neighbours", "add_remove"
+    )
+    assert dpk.Accountant(ledger).spent == 0.0
+
+
 def test_unknown_labels_give_predictions_without_a_score(capsys, tmp_path, model):
     X, _ = records(20, 3)
     path = write_csv(tmp_path / "new.csv", X, np.zeros(20, int))
@@ -821,7 +848,10 @@ def test_import_is_cheap():
     ("arguments", "message"),
     [
         ([], "required: COMMAND"),
-        (["fly"], "choose from fit, predict, compare, plan, schema, ledger, verify, audit, info"),
+        (
+            ["fly"],
+            "choose from fit, predict, evaluate, compare, plan, schema, ledger, verify, audit, info",
+        ),
         (["comapre"], "invalid choice: 'comapre'; did you mean 'compare'?"),
         (
             ["fit", "TRAIN", "--epsilom", "1"],

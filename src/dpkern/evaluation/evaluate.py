@@ -29,7 +29,7 @@ from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.mechanisms.concordance import MOST_RECORDS, release_pairs
 from dpkern.solvers import SolverResult
 
-_PAIRS = 0.4  # share of mu^2 of the pairs
+_PAIRS = 0.45  # share of mu^2 of the pairs
 _MOST_CLASSES = 100  # whose pairs are counted
 # Bins by n_1 mu, and n mu where the rate is not known and taken as 1/4, within these.
 _PER_BIN, _FEWEST, _MOST = 70.0, 8, 64
@@ -197,7 +197,7 @@ def evaluate(
     Released to whoever sees the scores: a noisy vector of sums (`dpkern.evaluation.sums`), counts
     of records by class and bin of the predicted risk among them; and, of two classes where the
     number of records is public, the number of positives with the number of concordant less
-    discordant pairs, with two fifths of mu^2, which gives the area under the ROC curve without
+    discordant pairs, with 45 % of mu^2, which gives the area under the ROC curve without
     bins. With "add_remove" the area is that of the bins. Sensitivities: sqrt(3.5), or sqrt(1.375)
     where a record is added or removed, of two classes; sqrt(5.5), or sqrt(2.375), of several;
     sqrt(2.58), or 1, of targets; 2 (n - 1) of pairs. All scores are post-processing.
