@@ -850,7 +850,7 @@ def test_import_is_cheap():
         ([], "required: COMMAND"),
         (
             ["fly"],
-            "choose from fit, predict, evaluate, compare, plan, schema, ledger, verify, audit, info",
+            "choose from fit, predict, evaluate, compare, plan, schema, ledger",
         ),
         (["comapre"], "invalid choice: 'comapre'; did you mean 'compare'?"),
         (
