@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.metrics import roc_auc_score
 from tqdm import tqdm
 
 import dpkern as dpk
@@ -655,7 +656,22 @@ def test_compare_composes_what_it_spent(capsys, train):
 def test_gap_of_a_long_run_without_noise_is_small_and_not_negative(capsys, train):
     run = ["compare", train, "--rounds", "2000", "--l2", "0.1", "--epsilons", "1", "--draws", "1"]
     out, _ = shown(capsys, [*run, "--solvers", "gradient_descent:central", "--no-plot"])
-    assert float(table_of(out)[0][4]) == 0.0
+    assert float(table_of(out)[0][6]) == 0.0
+
+
+def test_compare_shows_area_and_log_loss_where_there_are_any(capsys, train, test):
+    how = ["compare", train, "--test", test, "--rounds", "50", "--epsilons", "1", "--draws", "1"]
+    how += ["--solvers", "gradient_descent:central", "--no-plot", "--noise-seed", "0"]
+    out, _ = shown(capsys, how)
+    (exact, _), (X, y) = table_of(out)[:2], records(80, 1)
+    data = dpk.SiloData.split(*records(300, 0), m=4, seed=0, row_bound=1.0, intercept=True)
+    result = dpk.solve("gradient_descent", data, budget=None, rounds=50)
+    p = result.predict_proba(X)[np.arange(80), (y == "well").astype(int)]
+    assert float(exact[4]) == pytest.approx(roc_auc_score(y, result.decision_function(X)), abs=1e-4)
+    assert float(exact[5]) == pytest.approx(-np.log(p).mean(), abs=1e-4)
+    # A loss with a parameter, whose models predict no probabilities.
+    out, _ = shown(capsys, [*how, "--loss", "smoothed_hinge"])
+    assert [row[5] for row in table_of(out)[:2]] == ["-", "-"]
 
 
 def test_compare_without_data_learns_the_wisconsin_set(capsys):
@@ -1192,7 +1208,7 @@ def test_compare_shows_the_accuracy_of_the_largest_class(
     out, _ = shown(capsys, ["compare", train, *SMALL, "--solvers", "spider", "--test", test])
     _, y = records(80, 1)
     share = max(np.mean(y == "ill"), np.mean(y == "well"))
-    assert re.search(rf"\nmajority class +- +- +{share:.4f} +- +-\n", out)
+    assert re.search(rf"\nmajority class +- +- +{share:.4f} +- +- +- +-\n", out)
     assert drawn == [share]
     X, _ = records(60, 0)
     numbers = write_csv(tmp_path / "n.csv", X, X[:, 0] + 0.25)

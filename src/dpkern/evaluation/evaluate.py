@@ -421,11 +421,8 @@ class _Records:
 def _predicted(model: Any, X: ArrayLike) -> tuple[FloatArray, bool]:
     """Return probabilities, and whether they are: else a function of a model's margins."""
     if isinstance(model, SolverResult):
-        try:
+        if model.predicts_probabilities:
             return model.predict_proba(X), True
-        except ValueError as error:
-            if "predict_proba needs" not in str(error):
-                raise
         z = model.decision_function(X)
         if z.ndim == 2:
             raise ValueError("model must predict probabilities where there are several classes")

@@ -147,6 +147,15 @@ class SolverResult:
             return z
         return self.classes[z.argmax(axis=1) if z.ndim == 2 else (z > 0.0).astype(np.intp)]
 
+    @property
+    def _loss(self) -> str:
+        return self.oracle.loss if isinstance(self.oracle, MLP) else self.loss
+
+    @property
+    def predicts_probabilities(self) -> bool:
+        """Whether the loss is one whose models predict probabilities."""
+        return self._loss in ("logistic", "softmax")
+
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Predict class probabilities, shape (n, K), with columns in the order of `classes`.
 
@@ -157,13 +166,13 @@ class SolverResult:
         ValueError
             When the model has another loss.
         """
-        loss = self.oracle.loss if isinstance(self.oracle, MLP) else self.loss
-        if loss not in ("logistic", "softmax"):
+        if not self.predicts_probabilities:
             raise ValueError(
-                f"predict_proba needs the loss 'logistic' or 'softmax', this model has {loss!r}"
+                "predict_proba needs the loss 'logistic' or 'softmax', this model has "
+                f"{self._loss!r}"
             )
         z = self.decision_function(X)
-        if loss == "softmax":
+        if self._loss == "softmax":
             e = np.exp(z - z.max(axis=1, keepdims=True))
             return np.asarray(e / e.sum(axis=1, keepdims=True))
         e = np.exp(-np.abs(z))
