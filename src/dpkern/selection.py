@@ -30,6 +30,7 @@ from dpkern.data import SiloData
 from dpkern.models.losses import Custom, Loss, get_loss
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import CHARGED, Accountant
+from dpkern.privacy.certificate.identity import start_time
 from dpkern.privacy.certificate.ledger import Ledger, Release
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person
 from dpkern.privacy.guarantees.base import DRAW_ERROR
@@ -241,6 +242,8 @@ def select(
         releases=(*of_best.releases, best.release),
         declared=of_best.declared | certificate.declared,
         notes=(*certificate.notes, *of_best.notes),
+        model=of_best.model,
+        sources=of_best.sources,
     )
     result = replace(best.result, privacy=certificate, timing={})
     return SelectionResult(result, best.settings, measure.mean(best.order[0], test.n))
@@ -263,6 +266,7 @@ def _certificate(guarantee: Selection, budget: Budget) -> Certificate:
         n_draws=_draws(guarantee),
         bound="upper",
         at_delta=budget.delta,
+        started=start_time(),
     )
 
 

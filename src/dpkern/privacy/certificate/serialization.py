@@ -6,6 +6,8 @@
     noise, n_draws, arithmetic
     releases                     of one run; for several, composition and parts in their place
     declared, claimed, notes     what is taken as public, what a paper claims, and assumptions
+    model, started               SHA-256 of what predicts, and when the run began
+    names, sources               what people call it, and where declared bounds are from
     digest                       SHA-256 of all else, with sorted keys and no spaces
 
 Everything but the figures and the adversary, which follow from the rest, is read again. Parts have
@@ -31,7 +33,7 @@ from dpkern.privacy.guarantees.base import GUARANTEES
 if TYPE_CHECKING:
     from dpkern.privacy.certificate.certificate import Certificate
 
-FORMAT, VERSION = "dpkern certificate", 1
+FORMAT, VERSION = "dpkern certificate", 2
 
 #: The deltas at which epsilon is stated beside that of the certificate.
 STANDARD_DELTAS = (1e-5, 1e-6, 1e-8)
@@ -41,6 +43,7 @@ _PLAIN = (
     *("unit", "group_size", "neighbours", "trust", "trust_of_runs", "adversary"),
     *("noise", "n_draws", "arithmetic"),
 )
+_LAST = ("declared", "claimed", "notes", "model", "started", "names", "sources")
 
 
 @functools.cache
@@ -63,7 +66,7 @@ def _content(certificate: "Certificate") -> dict[str, Any]:
         values |= {"composition": c.composition, "parts": [_content(part) for part in c.parts]}
     else:
         values["releases"] = [release.to_dict() for release in c.releases]
-    values |= {name: getattr(c, name) for name in ("declared", "claimed", "notes")}
+    values |= {name: getattr(c, name) for name in _LAST}
     encoded: dict[str, Any] = encode(values)
     return encoded
 
@@ -129,7 +132,7 @@ def read_json(kind: type["Certificate"], path: str | os.PathLike[str]) -> "Certi
 
 def _decoded(kind: type["Certificate"], values: Mapping[str, Any]) -> "Certificate":
     held = ("composition", "parts") if "parts" in values else ("releases",)
-    names = {"package", "guarantee", *_PLAIN, *held, "declared", "claimed", "notes"}
+    names = {"package", "guarantee", *_PLAIN, *held, *_LAST}
     if set(values) != names:
         raise ValueError(
             f"values must hold the fields of a certificate, got missing fields "
