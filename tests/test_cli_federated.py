@@ -60,6 +60,14 @@ def test_a_dry_run_says_what_the_ledger_has_left_and_charges_nothing(capsys, stu
     assert (study / "north.json").read_bytes() == before
 
 
+def test_a_silo_takes_the_ledger_of_its_project(capsys, study):
+    agreed = plan(capsys, "plan.json", "--solver", "gradient_descent", "--rounds", "5")
+    command = [word for word in silo("", *agreed, "--dry-run") if word not in ("--ledger", "")]
+    assert "give --ledger FILE, or a ledger in dpkern.toml" in refused(capsys, *command)
+    (study / "dpkern.toml").write_text('ledger = "north.json"')
+    assert "ledger after   north.json: 1 of epsilon 1.5" in shown(capsys, command)[0]
+
+
 def test_a_dry_run_refuses_as_the_run_would(capsys, study):
     agreed = plan(capsys, "plan.json", "--solver", "gradient_descent", "--rounds", "5")
     dpk.Accountant("small.json", epsilon=0.5, delta=1e-6)

@@ -434,7 +434,11 @@ def test_nothing_of_the_data_file_is_in_the_certificate(tmp_path, monkeypatch, c
         folder.mkdir()
         (folder / name).write_text(text)
         os.utime(folder / name, (1e9, 1e9 + len(found)))
-        fit = ["fit", str(folder / name), *"--epsilon 1 --delta 1e-6 --noise-seed 1".split()]
+        fit = [
+            "fit",
+            str(folder / name),
+            *["--epsilon", "1", "--delta", "1e-6", "--noise-seed", "1"],
+        ]
         fit += ["--classes", "well,ill", "--certificate", str(folder / "c.json")]
         assert main(fit) == 0
         values = json.loads((folder / "c.json").read_text())
