@@ -6,6 +6,7 @@ import math
 import os
 import re
 from dataclasses import replace
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from dpkern.data import Column, Schema
 from dpkern.data.notes import LABELS_READ
 from dpkern.privacy.certificate import identity, report
 from dpkern.privacy.certificate.identity import NOT_STATED, READ, model_digest
+from dpkern.privacy.certificate.page import page
 from dpkern.solvers.base import run as run_module
 from dpkern.solvers.base.recalibration import Calibration
 from dpkern.solvers.base.result import stored_model
@@ -446,3 +448,111 @@ def test_nothing_of_the_data_file_is_in_the_certificate(tmp_path, monkeypatch, c
         assert "secret" not in json.dumps(values)
         assert str(tmp_path) not in json.dumps(values)
     assert found[0] == found[1]
+
+
+# ---------------------------------------------------------------- pages and signatures
+
+
+def texts_of(html):
+    """All text of a document whose elements are closed in order; fails at others."""
+    open_tags, texts = [], []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag, attributes):
+            assert not {name for name, _ in attributes} & {"src", "href", "onload"}
+            assert tag not in ("script", "link", "img", "iframe")
+            if tag != "meta":
+                open_tags.append(tag)
+
+        def handle_endtag(self, tag):
+            assert open_tags.pop() == tag
+
+        def handle_data(self, text):
+            if open_tags and open_tags[-1] != "style":
+                texts.append(text)
+
+    Reader().feed(html)
+    assert not open_tags
+    return " ".join(" ".join(texts).split())
+
+
+def several():
+    first, second = fitted(), fitted(rng=2, rounds=3)
+    return dpk.privacy.compose_sequential(first.privacy, second.privacy)
+
+
+PAGES = {
+    "run": lambda: fitted().privacy,
+    "no noise": lambda: fitted(budget=None).privacy,
+    "one more": lambda: fitted(neighbours="add_remove", public_size=(10, 20, 30)).privacy,
+    "several": several,
+    "ranges": lambda: dpk.private_range(np.ones((9, 2)), bounds=(-4, 4), budget=BUDGET).privacy,
+    "group": lambda: fitted().privacy.group(2),
+}
+QUESTIONS = ("What was released?", "About whom?", "To whom?", "How much does it tell?",
+             "What is not covered?", "Which model?", "Who answers for it?",
+             "How is it checked?")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_page_answers_all_questions_and_needs_nothing_else(kind):
+    c = PAGES[kind]().with_names(study="a <b>study</b> & more")
+    html = page(c)
+    assert "<b>study" not in html
+    assert "http" not in html
+    assert "url(" not in html
+    text = texts_of(html)
+    places = [text.index(question) for question in QUESTIONS]
+    assert places == sorted(places)
+    for run in c.runs:
+        assert (run.model or "none: no model was released") in text
+        assert run.started in text
+    for part in ("a <b>study</b> & more", c.adversary, c.unit, *c.notes, c.to_dict()["digest"]):
+        assert part in text
+
+
+def test_the_command_prints_certificates_and_writes_pages(tmp_path, capsys):
+    result = fitted(rng=None)
+    model, out = str(tmp_path / "model.npz"), str(tmp_path / "page.html")
+    result.save(model)
+    assert main(["certificate", model]) == 0
+    assert capsys.readouterr().out == f"{result.privacy}\n"
+    assert main(["certificate", model, "--html"]) == 0
+    assert capsys.readouterr().out == page(result.privacy)
+    assert main(["certificate", model, "--html", "--out", out]) == 0
+    assert (tmp_path / "page.html").read_text() == page(result.privacy)
+    assert main(["certificate", model, "--html", "--out", model]) == 2
+    assert "is read by this command" in capsys.readouterr().err
+    assert main(["certificate", out]) == 2
+    assert "not a dpkern certificate" in capsys.readouterr().err
+
+
+def test_a_signature_is_of_a_key_and_a_certificate(tmp_path, capsys):
+    keys = pytest.importorskip("dpkern.federated.keys")
+    names = ("1.key", "2.key", "model.npz", "signed.json", "plain.json")
+    key, other, model, signed, plain = (str(tmp_path / name) for name in names)
+    public, stranger = keys.new_identity(key), keys.new_identity(other)
+    result = fitted(rng=None)
+    result.save(model)
+    result.privacy.save(plain)
+    assert main(["certificate", model, "--sign", key, "--out", signed]) == 0
+    assert f"--signed-by {public}" in capsys.readouterr().err
+    assert dpk.Certificate.load(signed) == result.privacy
+    assert dpk.verify(signed).ok
+    assert main(["verify", signed, model, "--signed-by", public]) == 0
+    assert main(["verify", signed, model, "--signed-by", stranger]) == 1
+    assert main(["verify", plain, model, "--signed-by", public]) == 1
+    values = json.loads((tmp_path / "signed.json").read_text())
+    edited = values | {"names": {"purpose": "another"}}
+    edited["digest"] = "sha256:" + hashlib.sha256(
+        json.dumps({k: v for k, v in edited.items() if k not in ("digest", "signature")},
+                   sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()  # fmt: skip
+    for wrong in (edited, values | {"signature": "00"}, values | {"signature": 3}):
+        found = dpk.verify(wrong, signed_by=public)
+        assert [check.what for check in found.checks if not check.ok] == ["signature"]
+    capsys.readouterr()
+    assert main(["verify", signed, "--signed-by", "key"]) == 2
+    assert "signed_by must be an Ed25519 public key" in capsys.readouterr().err
+    assert main(["certificate", model, "--html", "--sign", key]) == 2
+    assert "--html and --sign exclude each other" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from importlib.metadata import version
 
 from dpkern.cli import (
     audit,
+    certificate,
     compare,
     federation,
     fit,
@@ -38,6 +39,7 @@ _ERRORS = (
 _COMMANDS = {
     **{"fit": fit, "predict": predict, "compare": compare, "plan": plan},
     **{"schema": schema, "ledger": ledger, "verify": verify, "audit": audit, "info": info},
+    **{"certificate": certificate},
     **{"silo": silo, "federation": federation},
 }
 

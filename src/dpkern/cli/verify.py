@@ -14,10 +14,12 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument("file", metavar="FILE", help=what)
     what = "the model that the certificate must name, as a model file names its own"
     parser.add_argument("model", metavar="MODEL", nargs="?", help=what)
+    what = "the public key of whom the certificate must be signed by (dpkern certificate --sign)"
+    parser.add_argument("--signed-by", metavar="KEY", help=what)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print all checks; the exit status is 1 if one of them fails."""
-    found = verify(arguments.file, arguments.model)
+    found = verify(arguments.file, arguments.model, signed_by=arguments.signed_by)
     say(str(found))
     return 0 if found.ok else 1

@@ -23,6 +23,7 @@ from typing import Any
 from dpkern.verification.checks import ALWAYS, TAKEN, Check, Verifier
 from dpkern.verification.models import compare, predicting, read_model, take_as_stated
 from dpkern.verification.recomputation import DIGITS, multiprecision
+from dpkern.verification.signatures import Signer, read_key
 
 FORMAT, VERSION = "dpkern certificate", 2
 # mpmath's precision, and its tables of constants, are those of the process.
@@ -75,6 +76,8 @@ class Verification:
 def verify(
     source: str | os.PathLike[str] | Mapping[str, Any],
     model: str | os.PathLike[str] | None = None,
+    *,
+    signed_by: str | None = None,
 ) -> Verification:
     """Recompute the figures of a certificate from its releases alone, and the digest of a model.
 
@@ -85,6 +88,8 @@ def verify(
         what `Certificate.to_dict` returns.
     model : path, optional
         The model file that the certificate must name; one that is the source is compared too.
+    signed_by : str, optional
+        The Ed25519 public key, in base64, of whom every certificate must be signed by.
 
     Returns
     -------
@@ -97,7 +102,8 @@ def verify(
         When the source or the model is none of these, or the certificate is of a version that this
         release does not know.
     ModuleNotFoundError
-        Without mpmath, or dp-accounting where samples are secret: `pip install 'dpkern[verify]'`.
+        Without mpmath, or dp-accounting where samples are secret: `pip install 'dpkern[verify]'`;
+        without cryptography for a signature: `pip install 'dpkern[federated]'`.
 
     Notes
     -----
@@ -116,7 +122,8 @@ def verify(
             "source must be a path or a mapping such as result.privacy.to_dict(), got "
             f"{type(source).__name__}"
         )
-    found = [verify_certificate(values, name) for values in certificates]
+    signer = None if signed_by is None else read_key(signed_by)
+    found = [verify_certificate(values, name, signer) for values in certificates]
     of_models = [check for values in models for check in compare(certificates, values)]
     of_models = of_models or take_as_stated(certificates)
     if len(found) == 1:
@@ -129,10 +136,12 @@ def verify(
     return Verification(f"{name}: {len(found)} certificates", (*checks, *of_models))
 
 
-def verify_certificate(values: Mapping[str, Any], name: str = "certificate") -> Verification:
+def verify_certificate(
+    values: Mapping[str, Any], name: str = "certificate", signer: Signer | None = None
+) -> Verification:
     """Recompute the figures of one certificate in the form of `Certificate.to_dict`.
 
-    Parameters, result and errors are those of `verify`.
+    Parameters, result and errors are those of `verify`; `signer` is of `read_key`.
     """
     if values.get("format") != FORMAT or "guarantee" not in values:
         raise ValueError(f"{name} is no certificate: its format is not {FORMAT!r}")
@@ -141,11 +150,13 @@ def verify_certificate(values: Mapping[str, Any], name: str = "certificate") -> 
             f"{name} has version {values.get('version')!r} of the format, and this release of "
             f"dpkern verifies version {VERSION}"
         )
-    content = {key: value for key, value in values.items() if key != "digest"}
+    content = {key: value for key, value in values.items() if key not in ("digest", "signature")}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     found = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     stated = str(values.get("digest"))
     checks = [Check("digest", stated[:19], found[:19], stated == found)]
+    if signer is not None:
+        checks.append(signer.check(values))
     try:
         plain = _numbers(content)
         with _one_at_a_time, multiprecision().workdps(DIGITS):

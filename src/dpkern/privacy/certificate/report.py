@@ -31,7 +31,7 @@ SELECTED = (
     "makes the runs, holds all records and shows nothing else, not even how long it takes"
 )
 
-_TITLE = "Privacy certificate"
+TITLE = "Privacy certificate"
 _LISTED = 3  # models of a certificate of several runs
 _SHORT = len("sha256:") + 32
 
@@ -46,7 +46,7 @@ def adversaries(trust: str, declared: Mapping[str, Any]) -> str:
 
 def report(certificate: "Certificate", width: int = 88) -> str:
     """Return the text of a certificate: one entry per field, with figures rounded up."""
-    lines = [_TITLE]
+    lines = [TITLE]
     if certificate.noise != "os":
         lines.append(f"  {_seeded(certificate)}")
     entries = _entries(certificate)
@@ -58,10 +58,20 @@ def html(certificate: "Certificate") -> str:
     """Return the same for a notebook, with all but the guarantee and its adversary folded."""
     rows, identity = _entries(certificate), identity_rows(certificate)
     first, rest = [name for name, _ in rows].index("arithmetic") + 1, ""
-    title = _TITLE if certificate.noise == "os" else f"{_TITLE}, {_seeded(certificate)}"
+    title = TITLE if certificate.noise == "os" else f"{TITLE}, {_seeded(certificate)}"
     if middle := rows[first : -len(identity)]:
         rest = folded("releases, what is declared, notes", table("", middle))
     return table(title, rows[:first] + identity) + rest
+
+
+def report_entries(certificate: "Certificate") -> dict[str, str]:
+    """Return the lines of every entry by its name."""
+    found: dict[str, str] = {}
+    last = ""
+    for name, text in _entries(certificate):
+        last = name or last
+        found[last] = f"{found[last]}\n{text}" if not name else text
+    return found
 
 
 def _seeded(certificate: "Certificate") -> str:
