@@ -570,7 +570,7 @@ def test_text_shows_every_field():
         "the split is by label",
         "os, 100 draws",
         "grid",
-        "row bound handbook, labels handbook",
+        "row bound, labels: handbook",
         "a study",
         "a purpose",
         "a clinic",

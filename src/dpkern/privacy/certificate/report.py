@@ -106,12 +106,14 @@ def _entries(certificate: "Certificate") -> list[tuple[str, str]]:
 def identity_rows(certificate: "Certificate") -> list[tuple[str, str]]:
     """Return what a certificate is of, and one sentence for people."""
     c = certificate
-    sources = [f"{name.replace('_', ' ')} {source}" for name, source in c.sources.items()]
+    sources: dict[str, list[str]] = {}
+    for name, source in c.sources.items():
+        sources.setdefault(source, []).append(name.replace("_", " "))
     models = [f"{run.model[:_SHORT]}..." for run in c.runs if run.model is not None]
     more = [f"and {len(models) - _LISTED} more"] if len(models) > _LISTED else []
     starts = sorted({run.started for run in c.runs if run.started is not None})
     return [
-        *_rows("sources", [", ".join(sources)] if sources else []),
+        *_rows("sources", [f"{', '.join(bounds)}: {text}" for text, bounds in sources.items()]),
         *c.names.items(),
         *_rows("model", models[:_LISTED] + more),
         *_rows("started", [" to ".join(dict.fromkeys((starts[0], starts[-1])))] if starts else []),
