@@ -46,7 +46,9 @@ def silo(ledger, *more):
 
 
 def plan(capsys, name, *more):
-    shown(capsys, ["fit", "--federation", "study.toml", *FIT, "--plan", name, *more])
+    out, _ = shown(capsys, ["fit", "--federation", "study.toml", *FIT, "--plan", name, *more])
+    assert "Privacy certificate" in out
+    assert "\n  model " not in out  # of which there is none yet
     return ["--plan", name]
 
 
