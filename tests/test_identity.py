@@ -100,6 +100,8 @@ MODELS = {
     "large integers": lambda: of_labels(2**60, 2**60 + 1),
     "texts": lambda: of_labels("né", "0"),
     "truths": lambda: of_labels(False, True),
+    "bytes": lambda: of_labels(b"a", b"b"),
+    "halves of characters": lambda: of_labels("\ud800", "b"),
 }
 
 

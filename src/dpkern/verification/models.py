@@ -2,10 +2,11 @@
 
 Nothing of what writes models is imported (`dpkern.verification`). The digest is the SHA-256 of all
 that predicts: the mapping of the entries in `HEADER`, and of the arrays, to bytes. None, false and
-true are n, f and t; a text is s, the number of its bytes and its UTF-8; a number is d and its
-float64, or i and its text where float64 does not hold it; an array is a, its number of numbers and
-these; a list is l, its length and its entries; a mapping is m, its length, and its names in sorted
-order, each before its entry. Lengths are 64 bits; all is little-endian, and -0.0 is 0.0.
+true are n, f and t; a text is s, the number of its bytes and its UTF-8; bytes are b, their number
+and they; a number is d and its float64, or i and its text where float64 does not hold it; an array
+is a, its number of numbers and these; a list is l, its length and its entries; a mapping is m, its
+length, and its names in sorted order, each before its entry. Lengths are 64 bits; all is
+little-endian, and -0.0 is 0.0.
 """
 
 import hashlib
@@ -79,7 +80,10 @@ def _content(value: Any) -> bytes:
         case bool():
             return b"t" if value else b"f"
         case str():
-            return _counted(b"s", value.encode(), value.encode())
+            text = value.encode(errors="surrogatepass")
+            return _counted(b"s", text, text)
+        case bytes():
+            return _counted(b"b", value, value)
         case np.ndarray():
             return _counted(b"a", value, b"".join(map(_number, value.tolist())))
         case dict():

@@ -52,9 +52,11 @@ def _parts(value: Any) -> Iterator[bytes]:
     """Return the bytes of a value: its kind, the length of what has one, and the content."""
     if value is None or isinstance(value, bool):
         yield {None: b"n", False: b"f", True: b"t"}[value]
-    elif isinstance(value, str):
-        text = value.encode()
-        yield b"s" + _length(text) + text
+    elif isinstance(value, str | bytes):
+        kind, text = b"b", value
+        if isinstance(text, str):
+            kind, text = b"s", text.encode(errors="surrogatepass")
+        yield kind + _length(text) + text
     elif isinstance(value, np.ndarray):
         numbers = value.astype("<f8") + 0.0
         if np.isnan(numbers).any():
