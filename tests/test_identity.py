@@ -391,6 +391,11 @@ def test_sources_say_where_bounds_are_from():
     schema = f"schema {described().digest[:19]}"
     assert by_schema.sources == dict.fromkeys(("feature_range", "row_bound", "labels"), schema)
     assert READ not in str(by_schema)
+    people = described().silo_data(raw())
+    people = dpk.SiloData(people.X, people.y, [0, 60], feature_names=people.feature_names,
+                          schema=people.schema, person=np.arange(60), max_records=2,
+                          classes=[-1.0, 1.0])  # fmt: skip
+    assert fitted(people).privacy.sources["max_records"] == NOT_STATED
     assert READ in " ".join(str(stated).split())
 
 
@@ -540,6 +545,7 @@ def test_a_signature_is_of_a_key_and_a_certificate(tmp_path, capsys):
     assert main(["certificate", model, "--sign", key, "--out", signed]) == 0
     assert f"--signed-by {public}" in capsys.readouterr().err
     assert dpk.Certificate.load(signed) == result.privacy
+    assert "signature: of an unknown key" in str(dpk.verify(signed))
     assert dpk.verify(signed).ok
     assert main(["verify", signed, model, "--signed-by", public]) == 0
     assert main(["verify", signed, model, "--signed-by", stranger]) == 1

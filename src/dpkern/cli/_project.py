@@ -88,9 +88,10 @@ class Project:
         except ValueError as error:
             raise UsageError(str(error)) from error
         try:
-            return {**self.texts, **known, **checked_texts("--about", stated)}
+            about = checked_texts("--about", stated)
         except ValueError as error:
             raise UsageError(f"--about {error}") from error
+        return {**self.texts, **checked_texts("known", known), **about}
 
     def ledger_for(self, given: str | None, *, needed: bool = True) -> str | None:
         """Return the accountant's file that a run charges, if it has any.

@@ -176,6 +176,8 @@ def sources(run: "Run") -> dict[str, str]:
     }
     read = {"labels": LABELS_READ, "task": TASK_READ, "n_features": WIDTH_READ}
     found = {name: stated for name, is_declared in bounds.items() if is_declared}
+    if run.plan.persons is not None:
+        found["max_records"] = NOT_STATED
     return found | {name: READ for name, note in read.items() if note in data.notes}
 
 
