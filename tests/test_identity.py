@@ -218,6 +218,16 @@ def test_another_model_is_refused_with_status_1(tmp_path, capsys):
     assert "is no dpkern model" in capsys.readouterr().err
 
 
+def test_coefficients_of_another_kind_are_no_model(tmp_path, capsys):
+    fitted().save(tmp_path / "model.npz")
+    with np.load(tmp_path / "model.npz") as arrays:
+        held = dict(arrays)
+    for coef in (held["coef"].astype(str), held["coef"][np.newaxis], held["coef"].astype(">f8")):
+        np.savez(tmp_path / "other.npz", **held | {"coef": coef})
+        assert main(["verify", str(tmp_path / "other.npz")]) == 2
+        assert "other.npz is no dpkern model" in capsys.readouterr().err
+
+
 def test_negative_zero_is_zero_and_numbers_are_one_kind():
     for digest in (model_digest, verified.digest):
         assert digest({"a": -0.0}) == digest({"a": 0.0}) == digest({"a": 0})

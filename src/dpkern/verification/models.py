@@ -44,7 +44,8 @@ def read_model(
             names = [name for name in ("header", "coef", "classes") if f"{name}.npy" in held]
             arrays = {name: _array(archive, f"{name}.npy", most) for name in names}
         header: Mapping[str, Any] = parse(str(arrays.pop("header")))
-        if {"privacy", *HEADER} <= header.keys() and arrays["coef"].ndim == 1:
+        coef = arrays["coef"]
+        if {"privacy", *HEADER} <= header.keys() and (coef.ndim, coef.dtype.str) == (1, "<f8"):
             return header, arrays
     except Exception as error:  # of zipfile, and of Python's own parser for headers
         raise ValueError(f"{path} is no dpkern model") from error
@@ -63,7 +64,7 @@ def predicting(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str
     classes = arrays.get("classes")
     return {
         **{name: header[name] for name in HEADER},
-        "coef": arrays["coef"].astype(np.float64),
+        "coef": arrays["coef"],
         "classes": None if classes is None else classes.tolist(),
     }
 
