@@ -3,6 +3,7 @@
 import itertools
 import math
 import sys
+from dataclasses import replace
 from fractions import Fraction
 
 import mpmath
@@ -351,7 +352,8 @@ def test_certificates_about_different_neighbours_are_not_combined(compose):
 def transcript(result):
     parts = {field: getattr(result, field) for field in result.__dataclass_fields__}
     del parts["timing"]
-    parts["privacy"] = str(parts["privacy"]), parts["privacy"].to_dict()
+    privacy = replace(parts["privacy"], started=None)
+    parts["privacy"] = str(privacy), privacy.to_dict()
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
 
 
@@ -592,7 +594,9 @@ def test_a_perceptron_runs_with_any_number_of_records_and_certifies_the_same(nam
     for n in (9, 319, 320, 321, 2000):
         data = silos((n,), intercept=False)
         how = {"model": dpk.MLP(hidden=(4,)), "public_size": (10,), "step_size": 0.1, "rng": 3}
-        certificates.append(run(name, data, **how, **options).privacy.to_dict())
+        privacy = run(name, data, **how, **options).privacy
+        # The model is released with noise, and so may be its digest.
+        certificates.append(replace(privacy, model=None, started=None).to_dict())
     assert all(certificate == certificates[0] for certificate in certificates)
 
 

@@ -103,7 +103,14 @@ def test_fit_is_the_library_call_with_the_stated_parameters(capsys, tmp_path, tr
     shown(capsys, ["fit", train, *flags, *sets, *BUDGET, *QUICK, "--out", model])
     table = io.read_table(train)
     data = dpk.SiloData.split(
-        table.X, table.y, 5, how="random", seed=3, intercept=True, row_bound=1.0
+        table.X,
+        table.y,
+        5,
+        how="random",
+        seed=3,
+        intercept=True,
+        row_bound=1.0,
+        feature_names=table.feature_names,
     )
     expected = dpk.solve(
         "gradient_descent",
@@ -1340,7 +1347,7 @@ def test_long_lines_fold_at_the_width_of_a_terminal(capsys, train, monkeypatch, 
     assert main(fit) == 0
     folded = capsys.readouterr().out
     assert max(map(len, folded.splitlines())) <= columns
-    seconds = re.compile("in [^ ]* s")
+    seconds = re.compile("in [^ ]* s|started \\S*")
     assert seconds.sub("", " ".join(folded.split())) == seconds.sub("", " ".join(plain.split()))
     start = folded.splitlines().index("Privacy certificate")
     rows = folded.splitlines()[start + 1 :]

@@ -31,6 +31,7 @@ from dpkern.evaluation.sums import LARGEST_LOG_LOSS
 from dpkern.models.losses import Custom, Loss, get_loss
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import CHARGED, Accountant
+from dpkern.privacy.certificate.identity import start_time
 from dpkern.privacy.certificate.ledger import Ledger, Release
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person
 from dpkern.privacy.guarantees.base import DRAW_ERROR
@@ -248,6 +249,8 @@ def select(
         releases=(*of_best.releases, best.release),
         declared=of_best.declared | certificate.declared,
         notes=(*certificate.notes, *of_best.notes),
+        model=of_best.model,
+        sources=of_best.sources,
     )
     result = replace(best.result, privacy=certificate, timing={})
     return SelectionResult(result, best.settings, best.score)
@@ -270,6 +273,7 @@ def _certificate(guarantee: Selection, budget: Budget) -> Certificate:
         n_draws=_draws(guarantee),
         bound="upper",
         at_delta=budget.delta,
+        started=start_time(),
     )
 
 

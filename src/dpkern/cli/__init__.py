@@ -13,6 +13,7 @@ from importlib.metadata import version
 
 from dpkern.cli import (
     audit,
+    certificate,
     compare,
     evaluate,
     federation,
@@ -39,6 +40,7 @@ _ERRORS = (
 _COMMANDS = {
     **{"fit": fit, "predict": predict, "evaluate": evaluate, "compare": compare, "plan": plan},
     **{"schema": schema, "ledger": ledger, "verify": verify, "audit": audit, "info": info},
+    **{"certificate": certificate},
     **{"silo": silo, "federation": federation},
 }
 

@@ -19,6 +19,7 @@ from dpkern._text import aligned
 from dpkern._threads import resolve_threads, usable_cores
 from dpkern.cli import _arguments, _data, _output, _solvers
 from dpkern.cli._output import Line, one_line, print_lines
+from dpkern.cli._project import Project
 from dpkern.data import SiloData, train_test_split
 from dpkern.models.losses import LOSS_OF_TASK, get_loss
 from dpkern.plotting import CompareRow, plot_compare
@@ -75,6 +76,8 @@ def run(arguments: argparse.Namespace) -> None:
             *(arguments.data, arguments.test, arguments.feature_range, arguments.schema),
         )
 
+    if arguments.data is not None:
+        Project.read().ledger_for(None, needed=False)
     source = _data.read_source(arguments)
     data, test, split = _held_out(source, arguments)
     if data.task == "multiclass":
