@@ -341,6 +341,23 @@ def test_the_certificate_is_the_budget_and_verifies(task, neighbours):
     assert not dpk.verify(other.to_dict()).ok
 
 
+def test_the_certificate_names_the_model_and_verifies_beside_it(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (4_000, 3))
+    y = (X[:, 0] + 0.3 * rng.standard_normal(4_000) > 0.0).astype(int)
+    data = dpk.SiloData(X, y, [0, 4_000], feature_range=(-1.0, 1.0), classes=[0, 1])
+    models = [dpk.solve("gradient_descent", data, budget=BUDGET, rng=seed) for seed in (0, 1)]
+    assert models[0].calibration is not None
+    for name, model in zip("ab", models, strict=True):
+        model.save(tmp_path / name)
+    found = dpk.evaluate(models[0], X, y, budget=BUDGET).privacy
+    assert found.model == models[0].privacy.model
+    assert found.started is not None
+    found.save(tmp_path / "certificate")
+    assert dpk.verify(tmp_path / "certificate", tmp_path / "a").ok
+    assert not dpk.verify(tmp_path / "certificate", tmp_path / "b").ok
+
+
 def test_an_accountant_is_charged_before_and_settled_after(tmp_path):
     model, X, y, options = of_task("two")
     accountant = dpk.Accountant(tmp_path / "ledger", epsilon=1.1, delta=1e-5)

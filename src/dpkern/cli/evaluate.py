@@ -3,7 +3,8 @@
 import argparse
 from typing import Any
 
-from dpkern.cli import _arguments, _data, _output
+from dpkern.cli import _arguments, _data, _output, _project
+from dpkern.cli._project import Project
 from dpkern.evaluation import evaluate
 from dpkern.privacy import Budget
 from dpkern.privacy.accountant.accountant import Accountant
@@ -32,13 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--max-records", type=_arguments.count, metavar="K", help=what)
     add("--certificate", metavar="FILE.json", help="where to save the certificate")
     add("--noise-seed", type=int, metavar="N", help="reproducible noise: not private, for tests")
+    _project.add_arguments(parser)
     _arguments.add_column_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.certificate is not None:
         _output.refuse_output(arguments.certificate, arguments.model, arguments.data)
-    budget = Budget(epsilon=arguments.epsilon, delta=arguments.delta)
+    budget, project = Budget(epsilon=arguments.epsilon, delta=arguments.delta), Project.read()
+    texts = project.texts_for(arguments.about)
+    ledger = project.ledger_for(arguments.ledger)
     model = load(arguments.model)
     X, y, person = _records(arguments, model)
     bound = arguments.target_bound
@@ -54,16 +58,18 @@ def run(arguments: argparse.Namespace) -> None:
         public_size=arguments.public_size,
         person=person,
         max_records=arguments.max_records,
-        accountant=None if arguments.ledger is None else Accountant(arguments.ledger),
+        accountant=None if ledger is None else Accountant(ledger),
         rng=arguments.noise_seed,
     )
+    privacy, lines = evaluation.privacy.with_names(**texts), project.lines
     print("\n".join(str(evaluation).split("\n")[:-1]))
     if arguments.certificate is not None:
-        evaluation.privacy.save(arguments.certificate)
-        print(f"certificate in {arguments.certificate}")
-    if arguments.ledger is not None:
-        print(f"ledger {_output.ledger_text(Accountant(arguments.ledger))}")
-    _output.say_certificate(evaluation.privacy)
+        privacy.save(arguments.certificate)
+        lines.append(("certificate", arguments.certificate))
+    if ledger is not None:
+        lines.append(("ledger", _output.ledger_text(Accountant(ledger))))
+    _output.print_lines(lines)
+    _output.say_certificate(privacy)
 
 
 def _records(arguments: argparse.Namespace, model: SolverResult) -> tuple[Any, Any, Any]:

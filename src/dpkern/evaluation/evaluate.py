@@ -22,6 +22,7 @@ from dpkern.evaluation.sums import Sums, edges_of, of_several_classes, of_target
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import CHARGED, Accountant
 from dpkern.privacy.accountant.profiles import Bound
+from dpkern.privacy.certificate.identity import NOT_STATED, start_time
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person, unit_of
 from dpkern.privacy.guarantees.budget import check_budget, split_budget
@@ -234,7 +235,7 @@ def evaluate(
     if with_pairs:
         mu_pairs, mu_sums = split_budget(of_record.mu, (_PAIRS, 1.0 - _PAIRS), (1, 1))
     unit = "one record" if max_records is None else unit_of(max_records)
-    stream = rng if isinstance(rng, NoiseStream) else NoiseStream(rng)
+    stream, started = rng if isinstance(rng, NoiseStream) else NoiseStream(rng), start_time()
     charge = None
     if accountant is not None:
         most = records.dim(_MOST + 1 if bins is None else bins + 1) + 2
@@ -268,6 +269,9 @@ def evaluate(
             **records.declared(threshold, len(edges) - 1),
         },
         at_delta=budget.delta,
+        model=model.privacy.model if isinstance(model, SolverResult) else None,
+        started=started,
+        sources={"target_bound": NOT_STATED} if records.task == "regression" else {},
         notes=(
             HELD_OUT,
             *((PUBLIC_SIZE,) if add_remove else ()),

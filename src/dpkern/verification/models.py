@@ -127,9 +127,9 @@ def compare(certificates: Sequence[Mapping[str, Any]], model: Mapping[str, Any])
     shown = computed if named else next(iter(stated), "none")
     more = f" or {len(stated) - 1} others" if len(stated) > 1 and not named else ""
     checks = [Check("model", shown[:_SHORT] + more, computed[:_SHORT], bool(named))]
-    if model["calibration"] is not None:
-        is_released = any(r["what"] == _RECALIBRATION for run in named or runs
-                          for r in run["releases"])  # fmt: skip
+    fits = [run for run in named or runs if "evaluated" not in run["declared"]]
+    if model["calibration"] is not None and fits:
+        is_released = any(r["what"] == _RECALIBRATION for run in fits for r in run["releases"])
         stated_line = "released" if is_released else "not released"
         checks.append(Check("calibration", stated_line, "in the model", is_released))
     return checks
