@@ -71,6 +71,7 @@ class DeclaredSolver(DeclaredRun):
 
     def _recalibration(self) -> Iterator[Family]:
         """Return the releases of a line of margins."""
+        yield self._about(f"{LINE}sum of sizes of margins", 1, 0.5 * self.unit, dim=1)
         yield self._about(f"{LINE}sum of moments of margins and labels", 1, 1.22 * self.unit, dim=4)
         yield self._about(f"{LINE}sum of scores of the line", 3, self.unit, dim=2)
         yield self._about(f"{LINE}sum of risks less labels", 1, self.unit, dim=1)
