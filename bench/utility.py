@@ -124,7 +124,8 @@ class Runs:
             **arguments,
         )
         models = np.array([result.w for result in results])
-        return results, models, self.problem.accuracies(models)
+        lines = [result.calibration for result in results]
+        return results, models, self.problem.accuracies(models, lines)
 
     def auto(self, draws: int, **arguments: Any) -> dict[str, Any]:
         """The cell of the solver's own defaults."""
