@@ -117,7 +117,7 @@ def test_a_schema_describes_the_data(read, tmp_path):
     study = read(changed(DATA, '[data]\nschema = "schema.json"'))
     assert study.described.schema == SCHEMA
     assert study.described.row_bound == SCHEMA.proven_bound
-    assert study.n_features == 4
+    assert study.n_features == 3
     frame = pd.DataFrame(
         {"age": [20, 30, 40, 50], "sex": list("fmfm"), "ill": ["no", "yes"] * 2, "note": "x"}
     )

@@ -128,7 +128,7 @@ class SolverResult:
         """
         names = column_names(X)
         if self.schema is not None and table_columns(X) is not None and names != self.feature_names:
-            self.schema.refuse_outside(self.schema.count_outside(X))
+            self.schema.check_values(X)
             X = self.schema.encode(X, sparse_output=self.schema.sparse)
         else:
             refuse_other_names(names, self.feature_names)
