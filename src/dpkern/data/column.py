@@ -224,6 +224,15 @@ class Column:
         return (self.name,) if self.missing is None else (self.name, f"{self.name}_missing")
 
     @property
+    def unit(self) -> tuple[str, float, float]:
+        """A number's quantity u by name, with the a and b of its feature a u + b."""
+        lo, width = cast(float, self.lo), cast(float, self.hi) - cast(float, self.lo)
+        if self.scale == "linear":
+            return self.name, 2.0 / width, -1.0 - 2.0 * lo / width
+        shifted = f"{self.name} {'+' if lo < 0.0 else '-'} {abs(lo):g}" if lo else self.name
+        return f"log1p({shifted})", 2.0 / math.log1p(width), -1.0
+
+    @property
     def n_stored(self) -> int:
         """Number of entries that a row stores, but for averages of categories."""
         return min(len(self.feature_names), 1 if self.kind == "category" else 2)

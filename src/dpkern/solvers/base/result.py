@@ -19,9 +19,10 @@ from dpkern.io import read_arrays
 from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Certificate
+from dpkern.solvers.base.coefficients import CoefficientNoise, Coefficients, coefficients, is_linear
 from dpkern.solvers.base.recalibration import Calibration
 
-FORMAT = 3
+FORMAT = 4
 
 # Entries of the history from the monitor, which saved files omit if it is the training data.
 MONITORED = ("objective", "accuracy")
@@ -77,6 +78,9 @@ class SolverResult:
     calibration : Calibration or None
         The line from the margins of `coef` and `intercept` to log odds, which
         `decision_function`, `predict` and `predict_proba` apply.
+    noise : CoefficientNoise or None
+        The standard deviation of the noise in `coef` and `intercept`, by public numbers alone; None
+        where the solver does not know it, and without noise.
     """
 
     solver: str
@@ -96,6 +100,7 @@ class SolverResult:
     feature_names: tuple[str, ...] | None = None
     schema: Schema | None = None
     calibration: Calibration | None = None
+    noise: CoefficientNoise | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SolverResult) and self._identity == other._identity
@@ -113,6 +118,37 @@ class SolverResult:
     def w(self) -> NDArray[np.float64]:
         """The model as one vector, shape (d,): coef, followed by the intercept if there is one."""
         return np.append(self.coef, self.intercept) if self.transform.intercept else self.coef
+
+    @property
+    def noise_std(self) -> NDArray[np.float64] | None:
+        """The standard deviation of the noise in each entry of `coef`; None where `noise` is.
+
+        `noise.proved` says whether it is an upper bound or nominal.
+        """
+        return None if self.noise is None else np.full(self.coef.shape, self.noise.std)
+
+    def coefficients(self) -> Coefficients:
+        """Return the coefficients of a linear model by name, in the units of the records.
+
+        They make the decision function of rows that are no longer than the row bound: the intercept
+        plus the sum of coefficients times values. With a schema, a number's values are those of the
+        raw column, or the log1p that the name says; the intercept is that of a record with every
+        category at its average, and the coefficient of a category is its difference from that. With
+        a `calibration`, coefficients are those of the log odds.
+
+        Returns
+        -------
+        Coefficients
+            A tuple of (name, coefficient, noise_std), which ``pandas.DataFrame`` takes: the
+            intercept, then the coefficients in the order of their absolute values over the standard
+            deviation of their noise.
+
+        Raises
+        ------
+        ValueError
+            When the model has hidden layers or is a user's own.
+        """
+        return coefficients(self)
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the margins (n,) of rows X (n, n_features), or the scores (n, K) of K classes.
@@ -206,7 +242,9 @@ class SolverResult:
             rows.insert(2, ("log odds", str(self.calibration)))
         if self.classes is not None:
             rows.insert(1, ("classes", ", ".join(map(str, self.classes.tolist()))))
-        return table(f"Result of {self.solver}", rows) + self.privacy._repr_html_()
+        parts = [table(f"Result of {self.solver}", rows)]
+        parts += [self.coefficients()._repr_html_()] if is_linear(self.oracle) else []
+        return "".join([*parts, self.privacy._repr_html_()])
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return a figure of the public quantities of every round.
@@ -265,6 +303,7 @@ class SolverResult:
             "feature_names": self.feature_names,
             "schema": None if self.schema is None else self.schema.to_dict(),
             "calibration": None if self.calibration is None else asdict(self.calibration),
+            "noise": None if self.noise is None else asdict(self.noise),
         }
         arrays: dict[str, Any] = {"coef": self.coef}
         if self.classes is not None:
@@ -296,7 +335,9 @@ class SolverResult:
             ("timing", spent),
             ("message", self.message),
         ]
-        return "\n".join([*(f"{name:<10} {value}" for name, value in rows), str(self.privacy)])
+        shown = self.coefficients().lines() if is_linear(self.oracle) else []
+        lines = [f"{name:<10} {value}" for name, value in rows]
+        return "\n".join([*lines, *shown, str(self.privacy)])
 
 
 def load(path: str | os.PathLike[str]) -> SolverResult:
@@ -316,7 +357,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
         header = decode(stored)
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r}, expected {FORMAT}")
-        line = header["calibration"]
+        line, noise = header["calibration"], header["noise"]
         names = header["feature_names"]
         return SolverResult(
             **{name: header[name] for name in _PLAIN},
@@ -330,6 +371,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             feature_names=None if names is None else tuple(names),
             schema=None if header["schema"] is None else Schema.from_dict(header["schema"]),
             calibration=None if line is None else Calibration(**line),
+            noise=None if noise is None else CoefficientNoise(**noise),
         )
     except OSError:
         raise
