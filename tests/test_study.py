@@ -124,6 +124,8 @@ def test_a_schema_describes_the_data(read, tmp_path):
     data = study.silo_data("north", frame)
     np.testing.assert_array_equal(data.X, SCHEMA.encode(frame))
     assert data.y.tolist() == [-1.0, 1.0, -1.0, 1.0]
+    with pytest.warns(dpk.data.OutsideWarning, match="1 of 4 in column 'sex'"):
+        study.silo_data("north", frame.assign(sex=list("fmfx")))
     assert (data.row_bound, data.schema) == (SCHEMA.proven_bound, SCHEMA)
 
 

@@ -79,7 +79,9 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
     added = np.zeros(run.plan.rounds)
     if isinstance(advance, GradientStep | HiddenSteps):
         added = advance.added_noise(eta)
-    return run.result(returned.model, returned.noise(added))
+    # Of several messages the noise depends on the models between.
+    bounded = isinstance(advance, GradientStep) or run.plan.rounds == 1
+    return run.result(returned.model, returned.noise(added, bounded=bounded))
 
 
 class GradientStep:
