@@ -96,6 +96,31 @@ def test_a_feature_range_and_a_target_bound_are_undone():
     assert std["x1"] == pytest.approx(0.01 * result.noise.std)
 
 
+def test_a_single_category_beside_missing_ones_has_no_noise():
+    schema = dpk.Schema(
+        [Column("smoker", "category", categories=["yes"], missing="missing"), SCHEMA.columns[-1]]
+    )
+    frame = {"smoker": ["yes", ""] * 50, "ill": ["yes", "no"] * 50}
+    result = dpk.solve("gradient_descent", schema.silo_data(frame), budget=BUDGET, rng=0)
+    table = {row.name: row for row in result.coefficients()}
+    assert table["smoker_yes"][1:] == (0.0, 0.0)
+    w = result.coef
+    assert table["smoker_missing"].coefficient == pytest.approx(w[1] - w[0])
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_a_network_without_hidden_layers_is_linear(loss):
+    X = np.random.default_rng(0).uniform(-0.5, 0.5, (200, 2))
+    y = X[:, 0] if loss == "squared" else np.where(X[:, 0] > 0, 1, -1)
+    data = dpk.SiloData.split(X, y, 1, row_bound=1.5)
+    how = {"clip": 1.0, "step_size": 0.1, "rounds": 5}
+    model = dpk.MLP(hidden=(), loss=loss)
+    result = dpk.solve("minibatch_sgd", data, model=model, budget=BUDGET, rng=0, **how)
+    table = {row.name: row.coefficient for row in result.coefficients()}
+    z = table["intercept"] + X @ [table["x0"], table["x1"]]
+    np.testing.assert_allclose(z, result.decision_function(X), rtol=1e-9)
+
+
 def test_softmax_regression_has_a_row_for_every_class():
     X = np.random.default_rng(0).uniform(-1, 1, (300, 2))
     y = np.array(["a", "b", "c"])[np.digitize(X[:, 0], [-0.3, 0.3])]

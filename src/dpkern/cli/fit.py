@@ -23,7 +23,7 @@ from dpkern.models.terms import Penalty
 from dpkern.privacy import Budget, compose_sequential
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SOLVERS, SolverResult, chosen, solve
-from dpkern.solvers.base.coefficients import is_linear
+from dpkern.solvers.base.coefficients import LISTED, coefficients, is_linear
 from dpkern.solvers.base.options import SHARED
 
 HELP = "fit a model with one solver and print its certificate"
@@ -203,7 +203,7 @@ def _result_lines(
 def _coefficient_lines(result: SolverResult) -> list[Line]:
     if not is_linear(result.oracle):
         return [("", f"|coef| {np.linalg.norm(result.coef):.4g}")]
-    table = result.coefficients()
+    table = coefficients(result, LISTED)
     head, *rest = table.lines()
     return [("coefficients", head), *(("", line) for line in rest), ("", table.note)]
 

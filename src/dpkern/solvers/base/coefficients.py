@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult
 
 INTERCEPT = "intercept"
-_LISTED = 12
+LISTED = 12  #: coefficients that are shown of a model
 PROVED = "the standard deviation of the noise in a coefficient is at most its noise_std"
 NOMINAL = (
     "noise_std is nominal: that of a coefficient which no record and no prox pulls back, as one of "
@@ -63,31 +63,33 @@ class Coefficients(tuple[Coefficient, ...]):
     ----------
     note : str
         What the numbers are.
+    n_more : int
+        Number of coefficients that were left out of the tuple.
     """
 
     note: str
+    n_more: int
 
-    def __new__(cls, rows: Iterable[Coefficient], note: str) -> "Coefficients":
+    def __new__(cls, rows: Iterable[Coefficient], note: str, n_more: int = 0) -> "Coefficients":
         self = super().__new__(cls, rows)
-        self.note = note
+        self.note, self.n_more = note, n_more
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Coefficients, (tuple(self), self.note)
+        return Coefficients, (tuple(self), self.note, self.n_more)
 
     def __str__(self) -> str:
-        head, *rows = self.lines(len(self))
-        return "\n".join([head, *rows, f"({self.note})"])
+        return "\n".join([*self.lines(), f"({self.note})"])
 
     def _repr_html_(self) -> str:
-        rows, rest = [_cells(row) for row in self[:_LISTED]], len(self) - _LISTED
-        rows += [(f"... and {rest} more", "", "")] if rest > 0 else []
+        rest = [(f"... and {self.n_more} more", "", "")] if self.n_more else []
+        rows = [*map(_cells, self), *rest]
         return _html.table("Coefficients", rows, head=Coefficient._fields, note=self.note)
 
-    def lines(self, most: int = _LISTED) -> list[str]:
-        """Return the lines of a table of so many of the coefficients at most."""
-        lines = aligned([Coefficient._fields, *map(_cells, self[:most])], right=(1, 2))
-        return [*lines, f"... and {len(self) - most} more"] if len(self) > most else lines
+    def lines(self) -> list[str]:
+        """Return the lines of the table."""
+        lines = aligned([Coefficient._fields, *map(_cells, self)], right=(1, 2))
+        return [*lines, f"... and {self.n_more} more"] if self.n_more else lines
 
 
 def _cells(row: Coefficient) -> tuple[str, str, str]:
@@ -119,21 +121,24 @@ def is_linear(oracle: object) -> bool:
     return oracle is None or (isinstance(oracle, MLP) and not oracle.hidden)
 
 
-def coefficients(result: "SolverResult") -> Coefficients:
-    """Return the coefficients of a model as `SolverResult.coefficients` describes them."""
+def coefficients(result: "SolverResult", most: int | None = None) -> Coefficients:
+    """Return the coefficients of a model as `SolverResult.coefficients` describes them.
+
+    There are at most so many for each class, beside its intercept.
+    """
     oracle, transform = result.oracle, result.transform
     if oracle is not None and not is_linear(oracle):
         raise ValueError(f"model must be linear to have coefficients, got {oracle.name!r}")
     ((W, constants),) = layers(result)
     n = transform.n_features
-    names, values = list(result.feature_names or (f"x{j}" for j in range(n))), W.copy()
+    units, values = dict[int, str](), W.copy()
     # Norms of the coefficients as functions of w, and what the intercept takes of them.
     scale = np.ones(n) if transform.scale is None else np.asarray(transform.scale)
     norms, taken, start = scale.copy(), np.zeros(n), 0
     for column in () if result.schema is None else result.schema.features:
         block = slice(start, start + len(column.feature_names))
         if column.categories is None:
-            names[start], gain, taken[start] = column.unit
+            units[start], gain, taken[start] = column.unit
             values[:, start] *= gain
             norms[start] *= gain
         else:
@@ -152,8 +157,12 @@ def coefficients(result: "SolverResult") -> Coefficients:
     if line is not None:
         odds = line.slope / line.unit
         constants = odds * constants + line.offset
-    order = np.argsort(-(np.abs(values) / norms).max(axis=0), kind="stable")
-    prefixes = [""] if oracle is None else [f"{label}: " for label in np.asarray(result.classes)]
+    size = np.abs(values).max(axis=0)
+    ratio = np.divide(size, norms, out=np.zeros(n), where=norms > 0.0)
+    order = np.argsort(-ratio, kind="stable")[:most].tolist()
+    names = result.feature_names
+    shown = [units.get(j, f"x{j}" if names is None else names[j]) for j in order]
+    prefixes = [""] if len(W) == 1 else [f"{label}: " for label in np.asarray(result.classes)]
     rows = []
     for prefix, row, constant in zip(prefixes, values, constants.tolist(), strict=True):
         std = None
@@ -161,8 +170,9 @@ def coefficients(result: "SolverResult") -> Coefficients:
             std = odds * math.hypot(noise.intercept_std, noise.std * of_constant)
         if constant or std or transform.intercept:
             rows.append(Coefficient(f"{prefix}{INTERCEPT}", constant, std))
-        for j in order.tolist():
+        for j, name in zip(order, shown, strict=True):
             std = None if noise is None else odds * noise.std * float(norms[j])
-            rows.append(Coefficient(f"{prefix}{names[j]}", odds * float(row[j]), std))
+            rows.append(Coefficient(f"{prefix}{name}", odds * float(row[j]), std))
     note = UNKNOWN if noise is None else PROVED if noise.proved else NOMINAL
-    return Coefficients(rows, note if line is None else f"{LOG_ODDS}; {note}")
+    note = note if line is None else f"{LOG_ODDS}; {note}"
+    return Coefficients(rows, note, len(W) * (n - len(order)))

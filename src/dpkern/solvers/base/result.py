@@ -19,7 +19,13 @@ from dpkern.io import read_arrays
 from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Certificate
-from dpkern.solvers.base.coefficients import CoefficientNoise, Coefficients, coefficients, is_linear
+from dpkern.solvers.base.coefficients import (
+    LISTED,
+    CoefficientNoise,
+    Coefficients,
+    coefficients,
+    is_linear,
+)
 from dpkern.solvers.base.recalibration import Calibration
 
 FORMAT = 4
@@ -243,7 +249,8 @@ class SolverResult:
         if self.classes is not None:
             rows.insert(1, ("classes", ", ".join(map(str, self.classes.tolist()))))
         parts = [table(f"Result of {self.solver}", rows)]
-        parts += [self.coefficients()._repr_html_()] if is_linear(self.oracle) else []
+        if is_linear(self.oracle):
+            parts.append(coefficients(self, LISTED)._repr_html_())
         return "".join([*parts, self.privacy._repr_html_()])
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
@@ -335,7 +342,7 @@ class SolverResult:
             ("timing", spent),
             ("message", self.message),
         ]
-        shown = self.coefficients().lines() if is_linear(self.oracle) else []
+        shown = coefficients(self, LISTED).lines() if is_linear(self.oracle) else []
         lines = [f"{name:<10} {value}" for name, value in rows]
         return "\n".join([*lines, *shown, str(self.privacy)])
 
