@@ -275,7 +275,7 @@ def test_a_run_that_ends_without_numbers_names_no_model(tmp_path):
 
 def test_a_line_that_was_not_released_is_refused(tmp_path):
     result = fitted()
-    line = Calibration(slope=1.0, offset=0.0, unit=1.0, slope_error=0.1)
+    line = Calibration(slope=1.0, offset=0.0, centre=0.0, unit=1.0, slope_error=0.1)
     changed = replace(result, calibration=line)
     predicts = {name: getattr(changed, name) for name in FIELDS}
     named = replace(result.privacy, model=model_digest(stored_model(**predicts)))

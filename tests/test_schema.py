@@ -22,8 +22,10 @@ from sklearn.pipeline import make_pipeline
 
 import dpkern as dpk
 from dpkern.cli import main
-from dpkern.data import Column
+from dpkern.data import Column, OutsideWarning
 from dpkern.data.column import KEYS
+
+pytestmark = pytest.mark.filterwarnings("ignore::dpkern.data.OutsideWarning")
 
 ROOT = Path(__file__).resolve().parents[1]
 ADULT = ROOT / "examples" / "adult" / "schema.json"
@@ -44,11 +46,11 @@ FRAME = {
     "income": ["low", "high", "high.", "low"],
 }
 ENCODED = [
-    # age, gain, flag, hours, flag, private, state, other, F, M, other, missing
-    [-1.0, -1.0, 0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
-    [1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0],
-    [0.0, -1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
-    [1.0, -1.0, 0.0, 0.025, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0],
+    # age, gain, flag, hours, flag, private, state, F, M, missing
+    [-1.0, -1.0, 0.0, -1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0],
+    [1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0],
+    [0.0, -1.0, 1.0, 0.0, 1.0, 0.5, 0.5, 0.0, 0.0, 1.0],
+    [1.0, -1.0, 0.0, 0.025, 0.0, 0.5, 0.5, 0.5, 0.5, 0.0],
 ]
 LAYOUT = {"dpkern_schema": 1}
 
@@ -68,8 +70,7 @@ def test_numbers_are_clamped_and_scaled_categories_are_indicators_and_missing_is
     assert SCHEMA.labels(FRAME).tolist() == ["low", "high", "high", "low"]
     assert SCHEMA.feature_names == (
         *("age", "gain", "gain_missing", "hours", "hours_missing"),
-        *("work_private", "work_state", "work_other"),
-        *("sex_F", "sex_M", "sex_other", "sex_missing"),
+        *("work_private", "work_state", "sex_F", "sex_M", "sex_missing"),
     )
 
 
@@ -100,9 +101,9 @@ def test_frames_of_every_kind_and_order_are_encoded_alike(frame):
 def test_sparse_rows_are_the_dense_ones_and_canonical():
     rows = SCHEMA.encode(FRAME, sparse_output=True)
     np.testing.assert_array_equal(rows.toarray(), SCHEMA.encode(FRAME))
-    assert rows.nnz == 4 * 7
+    assert rows.nnz == 4 * 7 + 3  # three averages of two
     rows.check_format()
-    assert np.all(np.diff(rows.indices.reshape(4, 7), axis=1) > 0)
+    assert rows.has_canonical_format
 
 
 CODES = st.sampled_from([True, 1, "1", 1.0, False, 0, "0", None, 2, "2.0", float("nan"), "x"])
@@ -119,10 +120,43 @@ def test_a_record_is_encoded_from_itself_alone(values, data):
 
 
 def test_numbers_booleans_and_text_are_the_same_category_only_where_written_alike():
-    schema = dpk.Schema([Column("c", "category", categories=[1, "True"])])
+    schema = dpk.Schema([Column("c", "category", categories=[1, "True", "other"])])
     found = schema.encode({"c": [1, 1.0, "1", np.int32(1), True, "True", "1.0", 2]}).argmax(axis=1)
     assert found.tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
     assert schema.encode({"c": np.array([True, False])}).argmax(axis=1).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("k", [2, 3, 7, 49])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_values_of_no_category_are_the_average_of_all(k, sparse):
+    levels = [f"v{i}" for i in range(k)]
+    first = Column("c", "category", categories=levels)
+    flagged = Column("d", "category", categories=levels, missing="missing")
+    stated = Column("e", "category", categories=[*levels, "other"], missing="v1")
+    schema = dpk.Schema([first, flagged, stated])
+    values = ["unheard of", "", None, "v0"]
+    rows = schema.encode(dict.fromkeys("cde", values), sparse_output=sparse)
+    c, d, e = np.split(rows.toarray() if sparse else rows, [k, 2 * k + 1], axis=1)
+    average, indicators = np.full(k, 1.0 / k), np.eye(k + 1)
+    np.testing.assert_array_equal(c, [average, average, average, indicators[0, :k]])
+    np.testing.assert_array_equal(d, [[*average, 0], indicators[k], indicators[k], indicators[0]])
+    np.testing.assert_array_equal(e, indicators[[k, 1, 1, 0]])
+
+
+def test_other_is_a_column_only_where_it_is_listed():
+    with pytest.raises(ValueError, match="got 'other': list \"other\" among the categories if"):
+        Column("c", "category", categories=["a", "b"], missing="other")
+    stated = Column("c", "category", categories=["a", "other"], missing="other")
+    np.testing.assert_array_equal(
+        dpk.Schema([stated]).encode({"c": ["a", "", "b"]}), [[1, 0], [0, 1], [0, 1]]
+    )
+
+
+def test_a_single_category_needs_another_to_differ_from():
+    with pytest.raises(ValueError, match=r"of column 'c' must be at least two, got \['yes'\]"):
+        Column("c", "category", categories=["yes"])
+    flagged = Column("c", "category", categories=["yes"], missing="missing")
+    np.testing.assert_array_equal(dpk.Schema([flagged]).encode({"c": ["yes", ""]}), np.eye(2))
 
 
 VALUES = st.one_of(
@@ -134,7 +168,7 @@ VALUES = st.one_of(
 def test_no_encoded_row_is_longer_than_the_proven_bound(rows):
     first = Column("a", "number", lo=-1.0, hi=3.0, missing=2.5)
     second = Column("b", "number", lo=0.0, hi=1e9, scale="log1p", missing=0.0)
-    schema = dpk.Schema([first, second, Column("c", "category", categories=["?"])])
+    schema = dpk.Schema([first, second, Column("c", "category", categories=["?", "a"])])
     encoded = schema.encode([dict(zip("abc", row, strict=True)) for row in rows])
     norms = np.sqrt((encoded**2).sum(axis=1) + 1.0)
     assert norms.max() <= schema.proven_bound * (1.0 + 1e-15)
@@ -201,6 +235,26 @@ def test_values_outside_are_counted_for_the_holder_of_the_records():
     assert regression.count_outside({"age": [20, 20]}) == {}
 
 
+@pytest.mark.filterwarnings("error::dpkern.data.OutsideWarning")
+def test_the_holder_is_warned_of_values_outside_wherever_records_are_read():
+    inside, sexless = records(60, 0), dpk.Schema([AGE, WORK, INCOME])
+    inside["age"], inside["hours"] = (np.clip(inside[k], 17, 79) for k in ("age", "hours"))
+    inside["work"] = np.resize(["private", "State"], 60)
+    model = dpk.solve("gradient_descent", SCHEMA.silo_data(inside), budget=None, rounds=2)
+    encoder = dpk.PublicEncoder(SCHEMA)
+    few = inside | {"work": ["x", "", None, *inside["work"][3:]], "sex": ["?", *inside["sex"][1:]]}
+    few["age"] = [90.5, *few["age"][1:]]
+    for use in (SCHEMA.silo_data, model.predict, encoder.transform):
+        use(inside)
+        said = r"category: 1 of 60 in column 'age', 1 of 58 in column 'work'; values missing that "
+        said += r"are coded as the average of the categories: 2 values in column 'work' \(counted"
+        with pytest.warns(OutsideWarning, match=said) as caught:
+            use(few)
+        assert len(caught) == 1
+    with pytest.warns(OutsideWarning, match=r"X has values missing that .*: 1 value in column 'wo"):
+        sexless.silo_data({"age": [20, 30], "work": ["", "State"], "income": ["low", "high"]})
+
+
 WRONG_COLUMNS = {
     "months for years": ("age", lambda ages: ages * 12, "in its range, 17 to 90, got"),
     "another spelling": ("sex", lambda sex: np.where(sex == "F", "f", "m"), "60 of 60 values that"),
@@ -217,12 +271,13 @@ def test_a_column_that_is_mostly_outside_is_refused(name):
     frame = records(60, 0)
     model = dpk.solve("gradient_descent", SCHEMA.silo_data(frame), budget=None, rounds=2)
     frame[column] = change(frame[column])
-    for use in (SCHEMA.silo_data, model.predict, lambda X: model.score(X, SCHEMA.labels(X))):
+    uses = [SCHEMA.silo_data, model.predict, lambda X: model.score(X, SCHEMA.labels(X))]
+    for use in (*uses, dpk.PublicEncoder(SCHEMA).transform):
         with pytest.raises(ValueError, match=f"column '{column}' must .*{message}"):
             use(frame)
     few = {k: v[:9] for k, v in frame.items()}
     assert len(model.predict(few)) == 9  # of so few, it may be
-    assert SCHEMA.encode(frame).shape == (60, 12)  # a record is encoded from itself alone
+    assert SCHEMA.encode(frame).shape == (60, 10)  # a record is encoded from itself alone
 
 
 def test_half_of_a_column_may_be_outside_and_most_of_it_if_said():
@@ -336,7 +391,7 @@ def records(n, seed):
 
 def test_silo_data_has_the_public_numbers_of_the_schema():
     data = SCHEMA.silo_data(records(60, 0), 3, seed=1)
-    assert (data.m, data.n_features, data.intercept) == (3, 12, True)
+    assert (data.m, data.n_features, data.intercept) == (3, 10, True)
     assert data.row_bound == SCHEMA.proven_bound
     assert data.classes.tolist() == ["low", "high"]
     assert data.feature_names == SCHEMA.feature_names
@@ -820,7 +875,7 @@ def adult(name):
 
 def test_the_schema_of_adult_is_that_of_the_census_form():
     schema = dpk.Schema.load(ADULT)
-    assert (len(schema.columns), schema.n_features) == (15, 112)
+    assert (len(schema.columns), schema.n_features) == (15, 107)
     assert schema.proven_bound == np.sqrt(5 + 8 + 1)
     assert schema.sparse
 
@@ -836,7 +891,7 @@ def test_adult_from_raw_text_is_within_a_point_and_a_half_of_no_privacy():
         for seed in range(5)
     ]
     assert np.mean(scores) >= 0.852 - 0.015
-    assert schema.encode(test)[:, [n.endswith("_other") for n in schema.feature_names]].any()
+    assert schema.encode(test)[:, [n.endswith("_missing") for n in schema.feature_names]].any()
 
 
 def test_a_frame_needs_the_schema_itself(tmp_path):

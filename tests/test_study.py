@@ -117,13 +117,15 @@ def test_a_schema_describes_the_data(read, tmp_path):
     study = read(changed(DATA, '[data]\nschema = "schema.json"'))
     assert study.described.schema == SCHEMA
     assert study.described.row_bound == SCHEMA.proven_bound
-    assert study.n_features == 4
+    assert study.n_features == 3
     frame = pd.DataFrame(
         {"age": [20, 30, 40, 50], "sex": list("fmfm"), "ill": ["no", "yes"] * 2, "note": "x"}
     )
     data = study.silo_data("north", frame)
     np.testing.assert_array_equal(data.X, SCHEMA.encode(frame))
     assert data.y.tolist() == [-1.0, 1.0, -1.0, 1.0]
+    with pytest.warns(dpk.data.OutsideWarning, match="1 of 4 in column 'sex'"):
+        study.silo_data("north", frame.assign(sex=list("fmfx")))
     assert (data.row_bound, data.schema) == (SCHEMA.proven_bound, SCHEMA)
 
 

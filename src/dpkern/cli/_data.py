@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from dpkern.cli._output import Line, remark
 from dpkern.data import Column, Schema, SiloData, is_sparse
 from dpkern.data.column import RowError
 from dpkern.data.csr import has_width_read
-from dpkern.data.outside import refuse_outside
+from dpkern.data.outside import outside_text, refuse_outside
 from dpkern.data.partition import NUMBERS
 from dpkern.data.validation import Matrix, far_apart
 from dpkern.io import Table, read_feature_range, read_frame, read_table
@@ -28,7 +28,6 @@ from dpkern.solvers import SolverResult
 ROW_BOUND = 1.0
 SPLIT = "even"
 _LISTED_NAMES = 3
-_LISTED = 10  # columns with values outside
 _SAID_BY_SCHEMA = (
     *("target", "silo_column", "person", "header", "sep", "feature_range", "task", "classes"),
     *("row_bound", "target_bound", "no_intercept", "n_features", "sparse"),
@@ -104,9 +103,7 @@ def read_described(path: str, schema: Schema) -> tuple[Matrix, Frame]:
     """Return the encoded features of a file, and its columns; say what is outside the schema."""
     frame = read_frame(path, schema)
     with naming(path, schema):
-        counts = schema.count_outside(frame)
-        _say_outside(path, counts)
-        schema.refuse_outside(counts)
+        schema.check_values(frame, lambda text: remark(f"{path} has {text}"))
         return schema.encode(frame, sparse_output=schema.sparse), frame
 
 
@@ -126,22 +123,12 @@ def check_range(path: str, table: Table, lo: Array, hi: Array) -> None:
         outside = np.array([np.count_nonzero((x < a) | (x > b)) for x, a, b in columns_of])
     names = table.feature_names or tuple(map(str, range(X.shape[1])))
     counts = {names[k]: (int(outside[k]), int(stored[k])) for k in np.flatnonzero(outside)}
-    _say_outside(path, counts)
+    if text := outside_text(counts, {}):
+        remark(f"{path} has {text}")
     with naming(path):
         for name, (found, of) in counts.items():
             k = names.index(name)
             refuse_outside(Column(name, "number", lo=lo[k], hi=hi[k]), found, of)
-
-
-def _say_outside(path: str, counts: Mapping[str, tuple[int, int]]) -> None:
-    """Tell the holder of the records how many values of which columns are outside."""
-    if counts:
-        found = [f"{outside} of {of} in column {name!r}" for name, (outside, of) in counts.items()]
-        more = f", and some in {len(found) - _LISTED} columns more" if len(found) > _LISTED else ""
-        remark(
-            f"{path} has values out of range or in no category: {', '.join(found[:_LISTED])}{more} "
-            "(counted without noise: for the holder of the records alone)"
-        )
 
 
 @contextmanager

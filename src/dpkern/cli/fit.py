@@ -24,6 +24,7 @@ from dpkern.models.terms import Penalty
 from dpkern.privacy import Budget, compose_sequential
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SOLVERS, SolverResult, chosen, solve
+from dpkern.solvers.base.coefficients import LISTED, coefficients, is_linear
 from dpkern.solvers.base.options import SHARED
 
 HELP = "fit a model with one solver and print its certificate"
@@ -203,8 +204,16 @@ def _result_lines(
         ("", ", ".join(stated)),
         ("result", f"{ended} in {result.timing['total']:.3g} s"),
         *([("", _arguments.in_options(finding, arguments))] if finding else []),
-        ("", f"|coef| {np.linalg.norm(result.coef):.4g}, intercept {result.intercept:.4g}"),
+        *_coefficient_lines(result),
     ]
+
+
+def _coefficient_lines(result: SolverResult) -> list[Line]:
+    if not is_linear(result.oracle):
+        return [("", f"|coef| {np.linalg.norm(result.coef):.4g}")]
+    table = coefficients(result, LISTED)
+    head, *rest = table.lines()
+    return [("coefficients", head), *(("", line) for line in rest), ("", table.note)]
 
 
 def _model_text(result: SolverResult) -> str:

@@ -196,7 +196,7 @@ def _columns(
                     f"column {name!r} has another text in every record: if it names them, leave it "
                     f"out by --ignore {names.index(name)}"
                 )
-            rest = {"missing": "other", "aliases": {}}
+            rest: dict[str, Any] = {"missing": None, "aliases": {}}
             yield {"name": name, "kind": "category", "categories": listed, **rest}
 
 

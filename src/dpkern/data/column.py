@@ -36,8 +36,9 @@ KEYS: dict[str, tuple[str, ...]] = {
 _SCALES = ("linear", "log1p")
 OTHER, MISSING = "other", "missing"
 
-#: One stored entry of every row: its place among the column's features, and its value.
-Entry = tuple[int | NDArray[np.intp], Any]
+#: The place of a feature and its value in every row; or the place of every row's indicator, and the
+#: features of the categories, which equal parts of 1 stand in where that place is negative.
+Entry = tuple[int, NDArray[Any]] | tuple[NDArray[np.intp], range]
 
 
 class RowError(ValueError):
@@ -70,14 +71,15 @@ class Column:
     scale : {"linear", "log1p"}, default="linear"
         How [lo, hi] is mapped to [-1, 1]: affinely, or log(1 + x - lo) is.
     categories : sequence of str
-        Public values of a category. All others have the indicator "other", which is added unless
-        it is one of them.
+        Public values of a category, each with an indicator. All others have the indicator "other"
+        where it is one of them; elsewhere they are coded as the average of the categories, 1/k in
+        each of the k indicators.
     classes : sequence of str or of numbers
         Public labels of a classification, the negative one first.
     missing : float or str, optional
         For a number: what stands for a missing value, in [lo, hi]; a feature NAME_missing then says
         where it does. None: a missing value is an error. For a category: the indicator of a missing
-        value, a category, "other" (the default) or "missing", which is added.
+        value, a category or "missing", which is added. None: the average of the categories.
     aliases : mapping of str to str, optional
         Other spellings in the data, and the category or class that each of them means.
     """
@@ -150,8 +152,20 @@ class Column:
 
     def _check_category(self) -> None:
         texts = _texts("categories", self.name, self.categories)
-        fill = OTHER if self.missing is None else text_of(self.missing) or ""
-        _one_of("missing", self.name, fill, (*texts, OTHER, MISSING))
+        fill = None if self.missing is None else text_of(self.missing) or ""
+        if fill == OTHER and OTHER not in texts:
+            raise ValueError(
+                f"missing of column {self.name!r} must be one of its categories, got {fill!r}: "
+                f'list "{OTHER}" among the categories if such values occur, or leave missing out, '
+                "and a missing value is coded as the average of the categories"
+            )
+        if fill is not None:
+            _one_of("missing", self.name, fill, (*texts, MISSING))
+        if len(texts) == 1 and fill != MISSING:
+            raise ValueError(
+                f"categories of column {self.name!r} must be at least two, got {list(texts)!r}, of "
+                f'which all other values would have the code: list the others, or "{OTHER}"'
+            )
         self._set(categories=texts, missing=fill, aliases=self._checked_aliases(texts))
 
     def _check_classes(self) -> None:
@@ -196,10 +210,9 @@ class Column:
 
     @property
     def indicators(self) -> tuple[str, ...]:
-        """What the features of a category stand for: the categories, "other", and "missing"."""
+        """What the features of a category stand for: the categories, and "missing" if stated."""
         names = tuple(cast(Sequence[str], self.categories))
-        names += () if OTHER in names else (OTHER,)
-        return names if self.missing in names else (*names, MISSING)
+        return names if self.missing in (None, *names) else (*names, MISSING)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -211,31 +224,42 @@ class Column:
         return (self.name,) if self.missing is None else (self.name, f"{self.name}_missing")
 
     @property
+    def unit(self) -> tuple[str, float, float]:
+        """A number's quantity u by name, with the a and b of its feature a u + b."""
+        lo, width = cast(float, self.lo), cast(float, self.hi) - cast(float, self.lo)
+        if self.scale == "linear":
+            return self.name, 2.0 / width, -1.0 - 2.0 * lo / width
+        shifted = f"{self.name} {'+' if lo < 0.0 else '-'} {abs(lo):g}" if lo else self.name
+        return f"log1p({shifted})", 2.0 / math.log1p(width), -1.0
+
+    @property
     def n_stored(self) -> int:
-        """Number of entries that every row stores."""
+        """Number of entries that a row stores, but for averages of categories."""
         return min(len(self.feature_names), 1 if self.kind == "category" else 2)
 
     @property
     def square(self) -> float:
         """Bound of the squared norm of the column's features.
 
-        It is 1 for a number in [-1, 1] and for one indicator; where the flag is 1, the number is
-        what stands for a missing value.
+        It is 1 for a number in [-1, 1] and for one indicator, and 1/k for the average of k; where
+        the flag is 1, the number is what stands for a missing value.
         """
         if self.n_stored < 2:
             return float(self.n_stored)
         return 1.0 + float(self._scaled(np.array([cast(float, self.missing)]))[0]) ** 2
 
-    def entries(self, values: Any, missing: frozenset[str]) -> list[Entry]:
-        """Return the stored entries of the rows, as many as `n_stored`."""
+    def entries(self, values: Any, missing: frozenset[str], start: int) -> list[Entry]:
+        """Return the stored entries of the rows; the column's features begin at `start`."""
         if self.kind == "category":
-            places = map(self.indicators.index, (cast(str, self.missing), OTHER))
-            return [(self.to_codes(values, missing, self.indicators, *places), 1.0)]
+            place = {name: start + k for k, name in enumerate(self.indicators)}
+            others = (place.get(cast(str, name), -1) for name in (self.missing, OTHER))
+            averaged = range(start, start + len(cast(Sequence[str], self.categories)))
+            return [(self._coded(values, missing, place, *others), averaged)]
         x = self.to_numbers(values, missing)
         absent = np.isnan(x)
         if self.missing is not None:
             x[absent] = self.missing
-            return [(0, self._scaled(x)), (1, absent)]
+            return [(start, self._scaled(x)), (start + 1, absent)]
         if absent.any():
             raise RowError(
                 f"column {self.name!r} must have no missing values, got "
@@ -243,7 +267,7 @@ class Column:
                 f'stands for one under "missing" of the column',
                 int(np.argmax(absent)),
             )
-        return [(0, self._scaled(x))]
+        return [(start, self._scaled(x))]
 
     def labels(self, values: Any, missing: frozenset[str]) -> NDArray[Any]:
         """Return the labels of a target column, or its numbers, clamped to [lo, hi]."""
@@ -328,7 +352,12 @@ class Column:
     ) -> NDArray[np.intp]:
         """Return the place of each value in `names`, `absent` for a missing one, else `other`."""
         place = {name: k for k, name in enumerate(names)}
-        place |= {spelling: place[meant] for spelling, meant in self.aliases.items()}
+        return self._coded(values, missing, place, absent, other)
+
+    def _coded(
+        self, values: Any, missing: frozenset[str], place: dict[str, int], absent: int, other: int
+    ) -> NDArray[np.intp]:
+        place = place | {spelling: place[meant] for spelling, meant in self.aliases.items()}
 
         def code(value: object) -> float:
             text = text_of(value, self.name)
@@ -371,19 +400,32 @@ class _Memo(dict[object, float]):
 
 
 def assembled(entries: Sequence[Entry], shape: tuple[int, int], *, sparse: bool) -> Matrix:
-    """Return the rows of these entries, whose places increase; all rows store as many."""
+    """Return the rows of these entries, whose places increase."""
     n = shape[0]
     if not sparse:
-        out, rows = np.zeros(shape), np.arange(n)
+        out = np.zeros(shape)
         for place, value in entries:
-            out[slice(None) if isinstance(place, int) else rows, place] = value
+            if isinstance(value, range):
+                coded = np.flatnonzero(np.greater_equal(place, 0))
+                out[coded, np.asarray(place)[coded]] = 1.0
+                out[np.less(place, 0), value.start : value.stop] = 1.0 / len(value)
+            else:
+                out[:, place] = value
         return out
-    indices, data = np.empty((n, len(entries)), np.int32), np.empty((n, len(entries)))
-    for k, (place, value) in enumerate(entries):
-        indices[:, k], data[:, k] = place, value
-    width = np.int32 if indices.size <= np.iinfo(np.int32).max else np.int64
-    indptr = len(entries) * np.arange(n + 1, dtype=np.int64)
-    return csr_of(data.ravel(), indices.ravel(), indptr.astype(width), shape)
+    lengths = [np.where(p < 0, len(v), 1) if isinstance(v, range) else 1 for p, v in entries]
+    indptr = np.append(0, np.cumsum(np.broadcast_to(sum(lengths), n), dtype=np.int64))
+    indices, data = np.empty(indptr[-1], np.int32), np.ones(indptr[-1])
+    at = indptr[:-1].copy()
+    for (place, value), length in zip(entries, lengths, strict=True):
+        indices[at] = place
+        if isinstance(value, range):
+            averaged = at[np.less(place, 0)][:, np.newaxis] + np.arange(len(value))
+            indices[averaged], data[averaged] = value, 1.0 / len(value)
+        else:
+            data[at] = value
+        at += length
+    width = np.int32 if len(indices) <= np.iinfo(np.int32).max else np.int64
+    return csr_of(data, indices, indptr.astype(width), shape)
 
 
 RANGE = ("lo", "hi")

@@ -15,8 +15,9 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     """Encode raw records by a public schema; nothing is learnt from data.
 
     Numbers are clamped to their range and mapped to [-1, 1], categories become indicators, unknown
-    ones the indicator "other", and missing values what the schema states. A record is encoded from
-    itself and the schema alone, so that what follows needs no privacy budget for this step.
+    ones the average of the indicators, and missing values what the schema states. A record is
+    encoded from itself and the schema alone, so that what follows needs no privacy budget for this
+    step.
 
     Parameters
     ----------
@@ -66,8 +67,15 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         -------
         ndarray or csr_array of shape (n, n_features), float64
             Or what `set_output` says.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for `Schema.encode` and `Schema.check_values`, which also warns.
         """
-        return self._checked().encode(X, sparse_output=self.sparse_output)
+        schema = self._checked()
+        schema.check_values(X)
+        return schema.encode(X, sparse_output=self.sparse_output)
 
     def count_outside(self, X: Any) -> dict[str, tuple[int, int]]:
         """Return the counts of values outside what is declared, as `Schema.count_outside`."""

@@ -1,11 +1,14 @@
 """Values outside what a column declares: how many there are, for the holder of the records."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from dpkern._numbers import counted
 from dpkern.data.column import OTHER, Column
 
+_LISTED = 10  # columns
 FEWEST = 10  # of fewer values outside, as of a single record to predict, nothing is refused
 
 
@@ -22,6 +25,31 @@ def count_outside(column: Column, values: Any, missing: frozenset[str]) -> tuple
         return 0, 0
     codes = column.to_codes(values, missing, column.categories, absent=-2)
     return int(np.count_nonzero(codes == -1)), int(np.count_nonzero(codes != -2))
+
+
+def count_averaged(column: Column, values: Any, missing: frozenset[str]) -> int:
+    """Return how many missing values have the average of categories, as nothing else is stated."""
+    if column.categories is None or column.missing is not None:
+        return 0
+    codes = column.to_codes(values, missing, column.categories, absent=-2)
+    return int(np.count_nonzero(codes == -2))
+
+
+def outside_text(counts: Mapping[str, tuple[int, int]], averaged: Mapping[str, int]) -> str:
+    """Return what the holder of the records is told of these counts, nothing where all are 0."""
+    outside = [f"{bad} of {present} in column {name!r}" for name, (bad, present) in counts.items()]
+    missing = [f"{counted(n, 'value')} in column {name!r}" for name, n in averaged.items()]
+    parts = [
+        f"values {text}: {', '.join(found[:_LISTED])}"
+        + (f", and some in {len(found) - _LISTED} columns more" if len(found) > _LISTED else "")
+        for text, found in (
+            ("out of range or in no category", outside),
+            ("missing that are coded as the average of the categories", missing),
+        )
+        if found
+    ]
+    note = "(counted without noise: for the holder of the records alone)"
+    return f"{'; '.join(parts)} {note}" if parts else ""
 
 
 def refuse_outside(column: Column, outside: int, present: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations  # help() then shows type aliases by name
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +16,23 @@ from numpy.typing import NDArray
 
 from dpkern._json import digest
 from dpkern._numbers import count, positive, refuse_unknown
+from dpkern._warn import warn
 from dpkern.data.column import KEYS, Column, Entry, assembled
 from dpkern.data.draft import VERSION, VERSION_KEY, blanks_of, schema_text
 from dpkern.data.frames import listed, table_columns
-from dpkern.data.outside import count_outside, refuse_outside
+from dpkern.data.outside import count_averaged, count_outside, outside_text, refuse_outside
 from dpkern.data.partition import How, Seed
 from dpkern.data.silo_data import SiloData
 from dpkern.data.validation import Matrix, RowOptions, Task
+
+
+class OutsideWarning(UserWarning):
+    """Raw records have values that their schema does not provide for, or only as an average."""
+
+
+def _warn_of_outside(text: str) -> None:
+    warn(f"X has {text}", OutsideWarning)
+
 
 _KEYS = ("header", "sep", "comment", "rename", "missing", "intercept", "row_bound", "columns")
 # Up to this share of stored entries, CSR takes less than half the memory, and kernels are faster.
@@ -81,11 +91,11 @@ class Schema:
     >>> income = Column("income", "target", classes=["<=50K", ">50K"])
     >>> schema = Schema([age, sex, income])
     >>> schema.feature_names
-    ('age', 'sex_Female', 'sex_Male', 'sex_other')
+    ('age', 'sex_Female', 'sex_Male')
     >>> schema.encode({"age": [17, "90", 120], "sex": ["Male", "?", " Female"]})
-    array([[-1.,  0.,  1.,  0.],
-           [ 1.,  0.,  0.,  1.],
-           [ 1.,  1.,  0.,  0.]])
+    array([[-1. ,  0. ,  1. ],
+           [ 1. ,  0.5,  0.5],
+           [ 1. ,  1. ,  0. ]])
     """
 
     columns: Sequence[Column]
@@ -249,7 +259,8 @@ class Schema:
         Returns
         -------
         ndarray or csr_array of shape (n, n_features), float64
-            Numbers in [-1, 1], indicators and flags 0 or 1.
+            Numbers in [-1, 1], flags 0 or 1, and indicators 0 or 1, or 1/k in all k categories of
+            a column for a value that is none of them.
 
         Raises
         ------
@@ -260,8 +271,7 @@ class Schema:
         columns, n = self._columns(X)
         missing, entries, start = frozenset(self.missing), list[Entry](), 0
         for column in self.features:
-            found = column.entries(columns[column.name], missing)
-            entries += [(start + place, value) for place, value in found]
+            entries += column.entries(columns[column.name], missing, start)
             start += len(column.feature_names)
         return assembled(entries, (n, start), sparse=sparse_output)
 
@@ -285,11 +295,28 @@ class Schema:
         }
         return {name: found for name, found in counts.items() if found[0]}
 
-    def refuse_outside(self, counts: Mapping[str, tuple[int, int]]) -> None:
-        """Raise ValueError if more than half of a column, and ten values, are outside.
+    def check_values(self, X: Any, tell: Callable[[str], None] = _warn_of_outside) -> None:
+        """Tell the holder of the records how many values are outside, or refuse them.
 
-        `counts` are those of `count_outside`.
+        Told are the counts of `count_outside` and, of columns of categories that state nothing for
+        a missing value, how many have their average.
+
+        Parameters
+        ----------
+        X : as for `encode`
+        tell : function of a str, optional
+            Called if there is something to tell; by default it is warned of (`OutsideWarning`).
+
+        Raises
+        ------
+        ValueError
+            When more than half of a column, and ten values, are outside.
         """
+        counts, (columns, _) = self.count_outside(X), self._columns(X)
+        missing = frozenset(self.missing)
+        averaged = {c.name: count_averaged(c, columns[c.name], missing) for c in self.features}
+        if text := outside_text(counts, {name: n for name, n in averaged.items() if n}):
+            tell(text)
         for column in self.columns:
             refuse_outside(column, *counts.get(column.name, (0, 0)))
 
@@ -350,8 +377,14 @@ class Schema:
         TypeError, ValueError
             As for `encode` and `SiloData`; also where more than half of a column (and ten values)
             are outside its range or its categories.
+
+        Warns
+        -----
+        OutsideWarning
+            Of fewer such values, and of missing values that are coded as an average: for the holder
+            of the records, as the counts are not private.
         """
-        self.refuse_outside(self.count_outside(X))
+        self.check_values(X)
         options: dict[str, Any] = {**self.options(intercept=intercept), "max_records": max_records}
         options["person"] = None if self.person is None else self.persons(X)
         features, y = self.encode(X, sparse_output=self.sparse), self.labels(X)

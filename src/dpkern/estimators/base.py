@@ -22,7 +22,6 @@ from dpkern.data.frames import frame_matrix, is_frame, is_numeric, refuse_shuffl
 from dpkern.data.labels import declared_labels, labels, plain_labels
 from dpkern.data.notes import LABELS_READ
 from dpkern.data.validation import FeatureRange, TargetBound, refuse_misread
-from dpkern.models.networks import MLP
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.privacy.certificate.identity import READ
@@ -464,22 +463,3 @@ def _validated(estimator: PrivateEstimator, *records: Any, **how: Any) -> Any:
         if said.startswith(begin):
             raise ValueError(message)
     raise ValueError(said)
-
-
-def layers(result: SolverResult) -> list[tuple[FloatArray, FloatArray]]:
-    """Return the matrix (outputs, inputs) and the constants of every layer.
-
-    The first are for features as given; a row beyond the row bound is shortened before all of them.
-    """
-    transform = result.transform
-    if isinstance(result.oracle, MLP):
-        matrices = result.oracle.matrices(result.w, transform.n_features)
-        (first, constants), *others = [(W[:, :-1], W[:, -1]) for W in matrices]
-    else:
-        first, others = result.coef[np.newaxis], []
-        constants = np.array([result.intercept + transform.target_middle])
-    if transform.shift is not None:
-        constants = constants + first @ np.asarray(transform.shift)
-    if transform.scale is not None:
-        first = first * np.asarray(transform.scale)
-    return [(first.copy(), constants.copy()), *others]

@@ -12,11 +12,11 @@ from dpkern.estimators.base import (
     PrivateRegressor,
     WithProbabilities,
     documented,
-    layers,
     strength,
 )
 from dpkern.models.networks import MLP
 from dpkern.solvers import SolverResult
+from dpkern.solvers.base.coefficients import layers
 
 # The default strength of |w|_1 in units of the targets' bound.
 _ALPHA = 1e-3

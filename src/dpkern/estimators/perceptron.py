@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dpkern._numbers import LARGEST, count
-from dpkern.estimators.base import WithProbabilities, documented, layers, strength
+from dpkern.estimators.base import WithProbabilities, documented, strength
 from dpkern.models.networks import MLP
 from dpkern.solvers import SolverResult
+from dpkern.solvers.base.coefficients import layers
 
 
 @documented

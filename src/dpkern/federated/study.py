@@ -282,7 +282,7 @@ class Study:
             raise ValueError(f"name must be one of {', '.join(self.names)}, got {name!r}")
         schema = self.described.schema
         if schema is not None:
-            schema.refuse_outside(schema.count_outside(X))
+            schema.check_values(X)
             X, y = schema.encode(X, sparse_output=self.sparse), schema.labels(X)
         elif y is None:
             raise TypeError("y must be the labels or targets of the records, got None")

@@ -74,4 +74,4 @@ async def gradient_descent(
         v = w + momentum * (w - previous)
         previous, w = w, run.proximal_step(t, v, await gradient(v), eta[t])
         returned.add(w)
-    return run.result(returned.model)
+    return run.result(returned.model, returned.noise(eta * gradient.noise_std, momentum=momentum))

@@ -85,4 +85,5 @@ async def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) ->
     for r in run.numbered_rounds(done):
         w = run.proximal_step(r, w, await gradient.gradient(r, w), eta[r])
         returned.add(w)
-    return run.result(returned.model)
+    added = eta * gradient.noise_stds(run.plan.rounds)
+    return run.result(returned.model, returned.noise(added, bounded=False))

@@ -19,9 +19,16 @@ from dpkern.io import read_arrays
 from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Certificate
+from dpkern.solvers.base.coefficients import (
+    LISTED,
+    CoefficientNoise,
+    Coefficients,
+    coefficients,
+    is_linear,
+)
 from dpkern.solvers.base.recalibration import Calibration
 
-FORMAT = 3
+FORMAT = 4
 
 # Entries of the history from the monitor, which saved files omit if it is the training data.
 MONITORED = ("objective", "accuracy")
@@ -81,6 +88,9 @@ class SolverResult:
     calibration : Calibration or None
         The line from the margins of `coef` and `intercept` to log odds, which
         `decision_function`, `predict` and `predict_proba` apply.
+    noise : CoefficientNoise or None
+        The standard deviation of the noise in `coef` and `intercept`, by public numbers alone; None
+        where the solver does not know it, and without noise.
     """
 
     solver: str
@@ -100,6 +110,7 @@ class SolverResult:
     feature_names: tuple[str, ...] | None = None
     schema: Schema | None = None
     calibration: Calibration | None = None
+    noise: CoefficientNoise | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SolverResult) and self._identity == other._identity
@@ -118,6 +129,37 @@ class SolverResult:
         """The model as one vector, shape (d,): coef, followed by the intercept if there is one."""
         return np.append(self.coef, self.intercept) if self.transform.intercept else self.coef
 
+    @property
+    def noise_std(self) -> NDArray[np.float64] | None:
+        """The standard deviation of the noise in each entry of `coef`; None where `noise` is.
+
+        `noise.proved` says whether it is an upper bound or nominal.
+        """
+        return None if self.noise is None else np.full(self.coef.shape, self.noise.std)
+
+    def coefficients(self) -> Coefficients:
+        """Return the coefficients of a linear model by name, in the units of the records.
+
+        They make the decision function of rows that are no longer than the row bound: the intercept
+        plus the sum of coefficients times values. With a schema, a number's values are those of the
+        raw column, or the log1p that the name says; the intercept is that of a record with every
+        category at its average, and the coefficient of a category is its difference from that. With
+        a `calibration`, coefficients are those of the log odds.
+
+        Returns
+        -------
+        Coefficients
+            A tuple of (name, coefficient, noise_std), which ``pandas.DataFrame`` takes: the
+            intercept, then the coefficients in the order of their absolute values over the standard
+            deviation of their noise.
+
+        Raises
+        ------
+        ValueError
+            When the model has hidden layers or is a user's own.
+        """
+        return coefficients(self)
+
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the margins (n,) of rows X (n, n_features), or the scores (n, K) of K classes.
 
@@ -132,7 +174,7 @@ class SolverResult:
         """
         names = column_names(X)
         if self.schema is not None and table_columns(X) is not None and names != self.feature_names:
-            self.schema.refuse_outside(self.schema.count_outside(X))
+            self.schema.check_values(X)
             X = self.schema.encode(X, sparse_output=self.schema.sparse)
         else:
             refuse_other_names(names, self.feature_names)
@@ -219,7 +261,10 @@ class SolverResult:
             rows.insert(2, ("log odds", str(self.calibration)))
         if self.classes is not None:
             rows.insert(1, ("classes", ", ".join(map(str, self.classes.tolist()))))
-        return table(f"Result of {self.solver}", rows) + self.privacy._repr_html_()
+        parts = [table(f"Result of {self.solver}", rows)]
+        if is_linear(self.oracle):
+            parts.append(coefficients(self, LISTED)._repr_html_())
+        return "".join([*parts, self.privacy._repr_html_()])
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return a figure of the public quantities of every round.
@@ -279,6 +324,7 @@ class SolverResult:
             **model,
             "history": self._public_history(),
             "privacy": self.privacy.to_dict(),
+            "noise": None if self.noise is None else asdict(self.noise),
         }
         for name, array in arrays.items():
             if array.dtype.hasobject:
@@ -311,7 +357,9 @@ class SolverResult:
             ("timing", spent),
             ("message", self.message),
         ]
-        return "\n".join([*(f"{name:<10} {value}" for name, value in rows), str(self.privacy)])
+        shown = coefficients(self, LISTED).lines() if is_linear(self.oracle) else []
+        lines = [f"{name:<10} {value}" for name, value in rows]
+        return "\n".join([*lines, *shown, str(self.privacy)])
 
 
 def stored_model(
@@ -357,7 +405,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
         header = decode(stored)
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r}, expected {FORMAT}")
-        line = header["calibration"]
+        line, noise = header["calibration"], header["noise"]
         names = header["feature_names"]
         return SolverResult(
             **{name: header[name] for name in (*_PLAIN, "loss", "intercept")},
@@ -371,6 +419,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             feature_names=None if names is None else tuple(names),
             schema=None if header["schema"] is None else Schema.from_dict(header["schema"]),
             calibration=None if line is None else Calibration(**line),
+            noise=None if noise is None else CoefficientNoise(**noise),
         )
     except OSError:
         raise

@@ -21,6 +21,7 @@ from dpkern.privacy.certificate.persons import unit_of
 from dpkern.privacy.certificate.report import release_lines
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.solvers.base.backends import CALL_ENTRIES, Request
+from dpkern.solvers.base.coefficients import CoefficientNoise
 from dpkern.solvers.base.learning import LearningWatch
 from dpkern.solvers.base.objective import Objective, resolve_monitor
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain, sources
@@ -287,12 +288,20 @@ class Run(AbstractContextManager["Run"]):
         except Exception:
             raise error from None
 
-    def result(self, w: FloatArray) -> SolverResult:
-        """Return the model w, recalibrated, with the certificate of everything in the ledger."""
-        self.keep(w)
-        return self._result(w, recalibrate(self, w))
+    def result(self, w: FloatArray, noise: CoefficientNoise | None = None) -> SolverResult:
+        """Return the model w, recalibrated, with the certificate of everything in the ledger.
 
-    def _result(self, w: FloatArray, calibration: Calibration | None = None) -> SolverResult:
+        `noise` is what is known of the noise in w by public numbers.
+        """
+        self.keep(w)
+        return self._result(w, recalibrate(self, w), noise)
+
+    def _result(
+        self,
+        w: FloatArray,
+        calibration: Calibration | None = None,
+        noise: CoefficientNoise | None = None,
+    ) -> SolverResult:
         data, loss = self.objective.data, self.objective.loss
         fitted: dict[str, Any] = {
             "coef": w.copy() if isinstance(loss, Oracle) else w[: data.n_features].copy(),
@@ -342,6 +351,7 @@ class Run(AbstractContextManager["Run"]):
             timing={**self._seconds, "python": total - sum(self._seconds.values()), "total": total},
             message=ending(self, certificate, finding),
             **fitted,
+            noise=noise,
         )
 
 

@@ -76,7 +76,12 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
         run.record(r, w_next, step, (w - w_next) / step)
         w = w_next
         returned.add(w)
-    return run.result(returned.model)
+    added = np.zeros(run.plan.rounds)
+    if isinstance(advance, GradientStep | HiddenSteps):
+        added = advance.added_noise(eta)
+    # Of several messages the noise depends on the models between.
+    bounded = isinstance(advance, GradientStep) or run.plan.rounds == 1
+    return run.result(returned.model, returned.noise(added, bounded=bounded))
 
 
 class GradientStep:
@@ -94,6 +99,10 @@ class GradientStep:
             shares = sigma * objective.data.weights(objective.weights) / objective.record_weight()
         self._gradient = NoisyMeanGradient(run, mu=mu, sigma=shares, shares=shares is not None)
         self.compiled_rounds = self._gradient.compiled_rounds
+
+    def added_noise(self, eta: FloatArray) -> FloatArray:
+        """Return the std of the noise that every round adds to the model, shape (rounds,)."""
+        return eta[:, 0] * self._gradient.noise_std
 
     async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the gradient at w and return the next model."""
@@ -222,6 +231,7 @@ class HiddenSteps:
         b = None if sampler is None else sampler.batch_sizes[0]
         self._run, self._steps, self._per_silo = run, LocalSteps(run, b), run.plan.trust == "silo"
         self._mu, self._sampler, self._round = mu, sampler, 0
+        self._added: list[float] = []
         m = run.objective.data.m
         self._factors = np.ones(m) if self._per_silo else self._steps.weights
         self._mechanism = GaussianMessages(
@@ -256,7 +266,20 @@ class HiddenSteps:
         changes = self._factors[:, np.newaxis] * (theta - w)
         with self._run.clock("noise"):
             released = self._mechanism.release(changes, **bounds)
+        self._added.append(self._noise_std())
         return w + (steps.weights @ released if self._per_silo else released)
+
+    def added_noise(self, eta: FloatArray) -> FloatArray:
+        """Return the std of the noise that every round has added to the model, shape (rounds,)."""
+        return np.array(self._added)
+
+    def _noise_std(self) -> float:
+        """Return the std of the noise that the last release adds to every coordinate."""
+        std, shares = self._run.ledger.releases[-1].std, self._run.plan.shares
+        if std is None or self._per_silo:
+            return 0.0 if std is None else float(np.linalg.norm(self._steps.weights * std))
+        honest = 1.0 if shares is None else 1.0 - shares.colluding / shares.silos
+        return float(np.max(std)) / math.sqrt(honest)  # the colluding silos add theirs too
 
     def _bounds(self, w: FloatArray, eta: FloatArray) -> dict[str, Any]:
         """Bound sensitivities and coordinates of the messages of a round that starts at w."""

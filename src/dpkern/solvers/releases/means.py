@@ -269,6 +269,15 @@ class NoisyMeans:
         """Release round r's mean gradient at the public model w; shape (P,)."""
         return self._mean(await self._gradients(r, w))
 
+    def noise_stds(self, rounds: int) -> FloatArray:
+        """Return the std of the noise on the mean gradient in every round, 0 where not Gaussian."""
+        if self._trust == "shuffle":
+            return np.zeros(rounds)
+        sigma = self._gaussian(self._run.plan.clip, self._family.sigma, 1).sigma
+        if self._trust == "central":
+            return np.full(rounds, self._scale * float(np.linalg.norm(sigma)))
+        return np.sqrt(self._silos.active[:rounds] @ (self._weights * sigma) ** 2)
+
     async def compiled_rounds(
         self, w: FloatArray, eta: FloatArray, add: AddModels, momentum: float = 0.0
     ) -> int:

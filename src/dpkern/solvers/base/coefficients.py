@@ -1,0 +1,178 @@
+"""The coefficients of a model in the units of its records, and the noise in them."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dpkern import _html
+from dpkern._text import aligned
+from dpkern._typing import FloatArray
+from dpkern.models.networks import MLP
+
+if TYPE_CHECKING:  # which imports this module
+    from dpkern.solvers.base.result import SolverResult
+
+INTERCEPT = "intercept"
+LISTED = 12  #: coefficients that are shown of a model
+PROVED = "the standard deviation of the noise in a coefficient is at most its noise_std"
+NOMINAL = (
+    "noise_std is nominal: that of a coefficient which no record and no prox pulls back, as one of "
+    "a column of zeros"
+)
+UNKNOWN = "the noise in the coefficients of this solver is not known"
+LOG_ODDS = "coefficients are those of the log odds, cut off where margins exceed the unit"
+
+
+@dataclass(frozen=True)
+class CoefficientNoise:
+    """The standard deviation of the noise in the weights of a linear model, by public numbers.
+
+    Attributes
+    ----------
+    std : float
+        Of the weight of a feature as transformed by the data's feature range.
+    intercept_std : float
+        Of the weight of the constant.
+    proved : bool
+        Whether these are upper bounds, whatever the records are (docs/proofs/noise.md). Otherwise
+        they are nominal, exact where no record and no prox pulls a weight back.
+    """
+
+    std: float
+    intercept_std: float
+    proved: bool
+
+
+class Coefficient(NamedTuple):
+    """A coefficient in the units of the records."""
+
+    name: str
+    coefficient: float
+    noise_std: float | None  #: None where it is not known
+
+
+class Coefficients(tuple[Coefficient, ...]):
+    """The intercept and the coefficients of a model, the largest in their noise first.
+
+    ``pandas.DataFrame(result.coefficients())`` has the columns name, coefficient and noise_std.
+
+    Attributes
+    ----------
+    note : str
+        What the numbers are.
+    n_more : int
+        Number of coefficients that were left out of the tuple.
+    """
+
+    note: str
+    n_more: int
+
+    def __new__(cls, rows: Iterable[Coefficient], note: str, n_more: int = 0) -> "Coefficients":
+        self = super().__new__(cls, rows)
+        self.note, self.n_more = note, n_more
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Coefficients, (tuple(self), self.note, self.n_more)
+
+    def __str__(self) -> str:
+        return "\n".join([*self.lines(), f"({self.note})"])
+
+    def _repr_html_(self) -> str:
+        rest = [(f"... and {self.n_more} more", "", "")] if self.n_more else []
+        rows = [*map(_cells, self), *rest]
+        return _html.table("Coefficients", rows, head=Coefficient._fields, note=self.note)
+
+    def lines(self) -> list[str]:
+        """Return the lines of the table."""
+        lines = aligned([Coefficient._fields, *map(_cells, self)], right=(1, 2))
+        return [*lines, f"... and {self.n_more} more"] if self.n_more else lines
+
+
+def _cells(row: Coefficient) -> tuple[str, str, str]:
+    noise = "unknown" if row.noise_std is None else f"{row.noise_std:.2g}"
+    return row.name, f"{row.coefficient:.4g}", noise
+
+
+def layers(result: "SolverResult") -> list[tuple[FloatArray, FloatArray]]:
+    """Return the matrix (outputs, inputs) and the constants of every layer.
+
+    The first are for features as given; a row beyond the row bound is shortened before all of them.
+    """
+    transform = result.transform
+    if isinstance(result.oracle, MLP):
+        matrices = result.oracle.matrices(result.w, transform.n_features)
+        (first, constants), *others = [(W[:, :-1], W[:, -1]) for W in matrices]
+    else:
+        first, others = result.coef[np.newaxis], []
+        constants = np.array([result.intercept + transform.target_middle])
+    if transform.shift is not None:
+        constants = constants + first @ np.asarray(transform.shift)
+    if transform.scale is not None:
+        first = first * np.asarray(transform.scale)
+    return [(first.copy(), constants.copy()), *others]
+
+
+def is_linear(oracle: object) -> bool:
+    """Return whether a model has coefficients: neither hidden layers nor a user's own form."""
+    return oracle is None or (isinstance(oracle, MLP) and not oracle.hidden)
+
+
+def coefficients(result: "SolverResult", most: int | None = None) -> Coefficients:
+    """Return the coefficients of a model as `SolverResult.coefficients` describes them.
+
+    There are at most so many for each class, beside its intercept.
+    """
+    oracle, transform = result.oracle, result.transform
+    if oracle is not None and not is_linear(oracle):
+        raise ValueError(f"model must be linear to have coefficients, got {oracle.name!r}")
+    ((W, constants),) = layers(result)
+    n = transform.n_features
+    units, values = dict[int, str](), W.copy()
+    # Norms of the coefficients as functions of w, and what the intercept takes of them.
+    scale = np.ones(n) if transform.scale is None else np.asarray(transform.scale)
+    norms, taken, start = scale.copy(), np.zeros(n), 0
+    for column in () if result.schema is None else result.schema.features:
+        block = slice(start, start + len(column.feature_names))
+        if column.categories is None:
+            units[start], gain, taken[start] = column.unit
+            values[:, start] *= gain
+            norms[start] *= gain
+        else:
+            share = np.zeros(len(column.indicators))
+            share[: len(column.categories)] = 1.0 / len(column.categories)
+            taken[block] = share
+            values[:, block] -= (W[:, block] @ share)[:, np.newaxis]
+            squares = scale[block] ** 2
+            norms[block] = np.sqrt((1.0 - 2.0 * share) * squares + share**2 @ squares)
+        start = block.stop
+    constants = constants + W @ taken
+    shift = np.zeros(n) if transform.shift is None else np.asarray(transform.shift)
+    of_constant = float(np.linalg.norm(taken * scale + shift))
+    noise, line = result.noise, result.calibration
+    odds = 1.0
+    if line is not None:
+        odds = line.slope / line.unit
+        constants = odds * (constants - line.centre) + line.offset
+    size = np.abs(values).max(axis=0)
+    ratio = np.divide(size, norms, out=np.zeros(n), where=norms > 0.0)
+    order = np.argsort(-ratio, kind="stable")[:most].tolist()
+    names = result.feature_names
+    shown = [units.get(j, f"x{j}" if names is None else names[j]) for j in order]
+    prefixes = [""] if len(W) == 1 else [f"{label}: " for label in np.asarray(result.classes)]
+    rows = []
+    for prefix, row, constant in zip(prefixes, values, constants.tolist(), strict=True):
+        std = None
+        if noise is not None:
+            std = odds * math.hypot(noise.intercept_std, noise.std * of_constant)
+        if constant or std or transform.intercept:
+            rows.append(Coefficient(f"{prefix}{INTERCEPT}", constant, std))
+        for j, name in zip(order, shown, strict=True):
+            std = None if noise is None else odds * noise.std * float(norms[j])
+            rows.append(Coefficient(f"{prefix}{name}", odds * float(row[j]), std))
+    note = UNKNOWN if noise is None else PROVED if noise.proved else NOMINAL
+    note = note if line is None else f"{LOG_ODDS}; {note}"
+    return Coefficients(rows, note, len(W) * (n - len(order)))
