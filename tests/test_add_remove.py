@@ -8,6 +8,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from makers import BUDGET, recomputed_mu, square, transcript
 from pairwise import pairwise
 
 import dpkern as dpk
@@ -63,7 +64,7 @@ def silos(sizes=SIZES, seed=0, **options):
 
 def run(name, data, **options):
     options = {
-        "budget": dpk.Budget(epsilon=1.0, delta=1e-5), "clip": 0.7, "rounds": 3,
+        "budget": BUDGET, "clip": 0.7, "rounds": 3,
         "neighbours": "add_remove", "public_size": PUBLIC,
         # Under central trust its steps are hidden, which has no bound for these neighbours.
         "trust": "silo" if name == "local_sgd" else "central",
@@ -266,25 +267,13 @@ def test_sensitivities_are_those_of_one_record_more_or_less():
 # -------------------------------------------------------------------------------- certificates
 
 
-def recomputed_mu(certificate):
-    """mu from the releases alone: sum of times D^2 / s^2 per silo, the largest silo counts."""
-    totals = {}
-    for release in certificate.releases:
-        pairs = (release.sensitivity, release.std)
-        if not isinstance(release.sensitivity, tuple):
-            pairs = tuple((value,) * len(SIZES) for value in pairs)
-        for j, (d, s) in enumerate(zip(*pairs, strict=True)):
-            totals[j] = totals.get(j, 0) + release.times * (Fraction(d) / Fraction(s)) ** 2
-    return math.sqrt(max(totals.values()))
-
-
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_certificate_is_the_budget_for_a_record_that_is_added_or_removed(name, options):
     certificate = run(name, silos(), rng=1, **options).privacy
     assert certificate.neighbours == "add_remove"
     assert certificate.epsilon(1e-5) <= 1.0
     assert certificate.epsilon(1e-5) == pytest.approx(1.0, rel=1e-6)
-    assert certificate.mu == pytest.approx(recomputed_mu(certificate), rel=1e-12)
+    assert certificate.mu == pytest.approx(recomputed_mu(certificate, 3), rel=1e-12)
     assert "neighbours  add_remove" in str(certificate)
     assert any("no silo is empty" in note for note in certificate.notes)
     for release in certificate.releases:
@@ -308,7 +297,7 @@ def test_the_certificate_of_split_data_says_that_neighbours_are_not_split_afresh
         data = dpk.SiloData.split(X[:n], y[:n], 3, seed=0)
         how = {"trust": "silo", "clip": 0.5, "step_size": 0.1, "rounds": 1, "rng": 1}
         result = run("gradient_descent", data, **how)
-        sums.append(spied[0][1])
+        sums.append(spied[0][2])
         assert any("splitting one record more afresh ('even')" in n for n in result.privacy.notes)
     moved = [square(a, b) for a, b in zip(*sums, strict=True)]
     assert max(moved) > Fraction(0.5) ** 2
@@ -346,13 +335,6 @@ def test_certificates_about_different_neighbours_are_not_combined(compose):
 
 
 # ------------------------------------------------------------- true sizes reach nothing
-
-
-def transcript(result):
-    parts = {field: getattr(result, field) for field in result.__dataclass_fields__}
-    del parts["timing"]
-    parts["privacy"] = str(parts["privacy"]), parts["privacy"].to_dict()
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
 
 
 @pytest.fixture
@@ -433,12 +415,12 @@ def test_sums_of_millions_of_records_that_were_not_announced_are_clamped(spied, 
         how = {"trust": trust, "public_size": (1, 1), "clip": 0.5, "budget": dpk.Budget(mu=1e8)}
         result = run(name, data, rounds=1, **how, **more)
         assert np.all(np.isfinite(result.w))
-        for _, released in spied:
+        for *_, released in spied:
             assert np.all(np.isfinite(released))
         # Derivatives are 1/2 and the clip is 1/2: n/2 but for the clamp at 2^52 steps.
         (q,) = set(np.ravel(result.privacy.releases[0].grid))
         assert 0.49 * n * (1.0 if trust == "central" else 0.625) > 2**52 * q
-        assert np.ravel(spied[0][1])[0] == pytest.approx(-(2**52) * q, rel=1e-6)
+        assert np.ravel(spied[0][2])[0] == pytest.approx(-(2**52) * q, rel=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
@@ -465,27 +447,6 @@ def test_errors_are_the_same_for_data_of_other_sizes(name):
 # ---------------------------------------------------------------------------------- neighbours
 
 
-def square(a, b):
-    return sum(
-        (Fraction(float(s)) - Fraction(float(t))) ** 2 for s, t in zip(a.flat, b.flat, strict=True)
-    )
-
-
-@pytest.fixture
-def spied(monkeypatch, round_by_round):
-    """What left the mechanisms of sums."""
-    seen = []
-    for kind in (GaussianSum, GaussianHessian):
-
-        def spy(mechanism, total, release=kind.release, **active):
-            released = release(mechanism, total, **active)
-            seen.append((mechanism.sensitivity, released.reshape(len(released), -1).copy()))
-            return released
-
-        monkeypatch.setattr(kind, "release", spy)
-    return seen
-
-
 @pytest.mark.parametrize(("name", "options"), [c for c in CASES if c[0] != "double_noise_newton"])
 def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity(
     spied, name, options
@@ -504,10 +465,11 @@ def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity
             neighbour = dpk.SiloData(X[rows].copy(), y[rows], bounds, row_bound=2.0)
             run(name, neighbour, rounds=1, rng=j, **options)
             sums.append(list(spied[:2]))
-        for k, ((bound, a), (_, b)) in enumerate(zip(*sums, strict=True)):
+        for k, ((mechanism, _, a), (*_, b)) in enumerate(zip(*sums, strict=True)):
             a, b = (v.reshape(len(SIZES) if per_silo else 1, -1) for v in (a, b))
             for silo, (one, other) in enumerate(zip(a, b, strict=True)):
                 moved = square(one, other)
+                bound = mechanism.sensitivity
                 assert moved <= Fraction(bound) ** 2
                 assert moved == 0 or not per_silo or silo == j
                 largest[k] = max(largest.get(k, 0), moved / Fraction(bound) ** 2)

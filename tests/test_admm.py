@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse
+from makers import BUDGET, make_silos, square
 
 import dpkern as dpk
 from dpkern import kernels
@@ -29,22 +30,13 @@ GAMMA = 0.1  # so short that a long record is clipped in its first round
 
 
 def make_data(task="classification", n=N, p=P, seed=0, **options):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, p))
-    z = X @ rng.standard_normal(p) + 0.5 * rng.standard_normal(n)
-    y = np.where(z > 0.0, 1.0, -1.0) if task == "classification" else z
-    classes = [-1, 1] if task == "classification" else None
-    known = {"row_bound": 3.0, "task": task, "classes": classes}
-    return dpk.SiloData(X, y, [0, n], **(known | options))
+    known = {"row_bound": 3.0, "classes": [-1, 1] if task == "classification" else None}
+    return make_silos((n,), p, task, seed=seed, **(known | options))
 
 
 @pytest.fixture(scope="module")
 def data():
     return make_data()
-
-
-def budget():
-    return dpk.Budget(epsilon=1.0, delta=1e-5)
 
 
 GRAPH = scipy.sparse.diags_array([1.0, 1.0, 1.0, 1.0], offsets=[-1, 1, N - 1, 1 - N], shape=(N, N))
@@ -87,7 +79,7 @@ def mode(request):
 
 
 def run(data, options, **more):
-    parameters = {"budget": budget(), "clip": 0.7, "rounds": 12, "prox_step": GAMMA, "l2": 0.05}
+    parameters = {"budget": BUDGET, "clip": 0.7, "rounds": 12, "prox_step": GAMMA, "l2": 0.05}
     return dpk.solve("admm", data, **(parameters | options | more))
 
 
@@ -263,10 +255,6 @@ def test_hidden_states_of_neighbours_stay_within_the_drift_bound(lam, seed):
 
 
 # ----------------------------------------------------------------------------- sensitivity
-
-
-def square(x):
-    return sum((Fraction(float(v)) ** 2 for v in np.ravel(x)), Fraction(0))
 
 
 def neighbours(data, i):
@@ -503,58 +491,7 @@ def test_the_model_is_a_function_of_the_users_messages(sweeps, data, name):
     np.testing.assert_allclose(result.w, z, rtol=1e-9, atol=1e-12)
 
 
-def transcript(result):
-    parts = {name: getattr(result, name) for name in result.__dataclass_fields__}
-    del parts["timing"]
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
-
-
-@pytest.mark.usefixtures("round_by_round")
-def test_equal_releases_of_different_records_give_equal_results(monkeypatch, mode):
-    """The mechanism is made to release the same bits whatever the records are."""
-    options, _ = mode
-    released = np.random.default_rng(0).standard_normal(P)
-    release, steps = GaussianSum.release, GaussianSum.release_steps
-
-    def deaf(mechanism, total):
-        release(mechanism, total)
-        return released
-
-    def deaf_steps(mechanism, times, compute):
-        steps(mechanism, times, compute)
-        return released
-
-    monkeypatch.setattr(GaussianSum, "release", deaf)
-    monkeypatch.setattr(GaussianSum, "release_steps", deaf_steps)
-    first, other = (run(make_data(seed=seed), options, rng=1) for seed in (0, 1))
-    assert transcript(first) == transcript(other)
-
-
 # ---------------------------------------------------------------------------- certificates
-
-
-def recomputed_mu(certificate):
-    """From the releases alone: one record pays for those that it has a part in."""
-    total = Fraction(0)
-    for release in certificate.releases:
-        paid = min(release.times, release.per_record or release.times)
-        total += paid * (Fraction(release.sensitivity) / Fraction(release.std)) ** 2
-    return math.sqrt(total)
-
-
-@pytest.mark.parametrize("lam", [0.5, 0.2])
-def test_certificate_is_the_budget_and_follows_from_the_releases(data, mode, lam):
-    options, D = mode
-    certificate = run(data, options, relaxation=lam).privacy
-    (release,) = certificate.releases
-    assert release.sensitivity == pytest.approx(bound_of(D, lam, release), rel=1e-12)
-    assert certificate.mu == pytest.approx(recomputed_mu(certificate), rel=1e-12)
-    assert certificate.epsilon(1e-5) == pytest.approx(1.0, rel=1e-6)
-    assert Fraction(certificate.mu) <= Fraction(budget().mu) * (1 + Fraction(1, 2**40))
-    assert certificate.trust == options.get("trust", "central")
-    assert certificate.bound == "exact"
-    assert release.times == 12 or "max_participations" in options
-    assert certificate.declared["mode"] == options.get("mode", "central")
 
 
 def test_noise_draws_of_every_user_are_counted(data):
@@ -698,7 +635,7 @@ def test_paper_noise_gives_n_times_the_claimed_rdp(lam):
     moved, noise = [], []
     for seed in range(150):
         a, b = (
-            dpk.solve("admm", line(n, label), budget=budget(), rng=seed, **options)
+            dpk.solve("admm", line(n, label), budget=BUDGET, rng=seed, **options)
             for label in (1.0, -1.0)
         )
         moved.append(a.w - b.w)

@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse
+from makers import BUDGET, square, transcript
 
 import dpkern as dpk
 from dpkern import kernels
@@ -62,22 +63,8 @@ def silos(seed=0, **options):
 
 
 def run(name, data, **options):
-    options = {"budget": dpk.Budget(epsilon=1.0, delta=1e-5), "clip": 0.7, "rounds": 3} | options
+    options = {"budget": BUDGET, "clip": 0.7, "rounds": 3} | options
     return dpk.solve(name, data, **options)
-
-
-@pytest.fixture
-def spied(monkeypatch, round_by_round):
-    """(mechanism, exact sums, what was released) of every release."""
-    seen, release = [], GaussianSum.release
-
-    def spy(mechanism, total, **active):
-        released = release(mechanism, total, **active)
-        seen.append((mechanism, total.copy(), released.copy()))
-        return released
-
-    monkeypatch.setattr(GaussianSum, "release", spy)
-    return seen
 
 
 def test_every_solver_is_tried_or_named_as_one_of_another_kind():
@@ -85,12 +72,6 @@ def test_every_solver_is_tried_or_named_as_one_of_another_kind():
 
 
 # ------------------------------------------------------------------ nothing beside the releases
-
-
-def transcript(result):
-    parts = {field: getattr(result, field) for field in result.__dataclass_fields__}
-    del parts["timing"]
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
 
 
 @pytest.mark.usefixtures("round_by_round")
@@ -171,12 +152,6 @@ def test_a_run_that_diverges_fails_alike_on_all_records(monkeypatch):
 
 
 # ---------------------------------------------------------------------- sums and their noise
-
-
-def square(a, b):
-    return sum(
-        (Fraction(float(s)) - Fraction(float(t))) ** 2 for s, t in zip(a.flat, b.flat, strict=True)
-    )
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)

@@ -9,7 +9,6 @@ import dpkern as dpk
 from dpkern.privacy import gdp_epsilon, gdp_mu
 from dpkern.privacy.guarantees.binomial import binomial_mu
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
-from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.releases import means, returned
 
@@ -58,20 +57,6 @@ class Several(dpk.Oracle):
 def solve(name, data=None, **options):
     options = {"budget": BUDGET, "clip": C, "rounds": 6, "rng": 3, "trust": "silo"} | options
     return dpk.solve(name, silos() if data is None else data, **options)
-
-
-@pytest.fixture
-def spied(monkeypatch):
-    """(mechanism, sums, what left) of every release."""
-    seen, release = [], GaussianSum.release
-
-    def spy(mechanism, total, **active):
-        released = release(mechanism, total, **active)
-        seen.append((mechanism, total.copy(), released.copy()))
-        return released
-
-    monkeypatch.setattr(GaussianSum, "release", spy)
-    return seen
 
 
 # ----------------------------------------------------------------------------------- noise and cost

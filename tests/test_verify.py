@@ -172,10 +172,6 @@ def dropped(path):
     return edit(path, lambda v: v[:-1])
 
 
-def rounded(factor):
-    return lambda v: round(factor * v)
-
-
 LAW = "guarantee/law"
 FIRST = "releases/0"
 EDITS = {

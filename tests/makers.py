@@ -1,0 +1,79 @@
+"""Records, budgets and spies on what runs release, for many test files."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+import dpkern as dpk
+
+BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
+
+
+def make_table(n, p, task="classification", *, seed=0, noise=0.5, labels=(-1.0, 1.0)):
+    """Normal features, and the labels or targets of a linear model with noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p))
+    z = X @ rng.standard_normal(p) + noise * rng.standard_normal(n)
+    return X, z if task == "regression" else np.where(z > 0.0, labels[1], labels[0])
+
+
+def make_silos(sizes, p, task="classification", *, seed=0, noise=0.5, **options):
+    """The records of `make_table` in silos of these sizes."""
+    X, y = make_table(sum(sizes), p, task, seed=seed, noise=noise)
+    return dpk.SiloData(X, y, np.cumsum([0, *sizes]), task=task, **options)
+
+
+def square(x, y=0.0):
+    """The squared norm of x - y, exactly."""
+    pairs = np.broadcast_arrays(np.asarray(x, dtype=float), y)
+    pairs = zip(*(np.ravel(v).tolist() for v in pairs), strict=True)
+    return sum(((Fraction(a) - Fraction(b)) ** 2 for a, b in pairs), Fraction(0))
+
+
+def by_silo(value, m):
+    """One number for each silo, where a release may have one for all."""
+    return value if isinstance(value, tuple) else (value,) * m
+
+
+def recomputed_mu(certificate, m):
+    """mu by the definition: the largest over silos of what a record's releases cost.
+
+    A record pays (D / s)^2 for every release that it has a part in; of a series for the dearest.
+    """
+    costs = []
+    for j in range(m):
+        series, square = {}, Fraction(0)
+        for r in certificate.releases:
+            D, s = (by_silo(v, m)[j] for v in (r.sensitivity, r.std))
+            cost = (Fraction(D) / Fraction(s)) ** 2 if D else Fraction(0)
+            if r.series is None:
+                square += cost * min(r.times, r.per_record or r.times)
+            else:
+                series.setdefault((r.series, r.per_record), []).extend([cost] * r.times)
+        for (_, most), rounds in series.items():
+            square += sum(sorted(rounds, reverse=True)[:most])
+        costs.append(square)
+    return math.sqrt(max(costs))
+
+
+def spy_on(monkeypatch, *kinds):
+    """The list of (mechanism, values, what was released) of every release of these mechanisms."""
+    seen = []
+    for kind in kinds:
+
+        def spy(mechanism, values, release=kind.release, **how):
+            released = release(mechanism, values, **how)
+            seen.append((mechanism, values.copy(), released.copy()))
+            return released
+
+        monkeypatch.setattr(kind, "release", spy)
+    return seen
+
+
+def transcript(result):
+    """All of a result but its times, with the words of its certificate."""
+    parts = {field: getattr(result, field) for field in result.__dataclass_fields__}
+    del parts["timing"]
+    parts["privacy"] = str(parts["privacy"]), parts["privacy"].to_dict()
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
