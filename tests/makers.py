@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
 import dpkern as dpk
 
@@ -77,3 +78,15 @@ def transcript(result):
     del parts["timing"]
     parts["privacy"] = str(parts["privacy"]), parts["privacy"].to_dict()
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
+
+
+def assert_refused(message, call, *given, **how):
+    """By a ValueError, or a TypeError where the message begins with its name; before any release.
+
+    Returns what was said.
+    """
+    kind = TypeError if message.startswith("TypeError: ") else ValueError
+    with pytest.raises(kind, match=message.removeprefix("TypeError: ")) as caught:
+        call(*given, **how)
+    assert not getattr(caught.value, "__notes__", [])
+    return str(caught.value)

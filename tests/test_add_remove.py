@@ -8,7 +8,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from makers import BUDGET, recomputed_mu, square, transcript
+from makers import BUDGET, assert_refused, recomputed_mu, square, transcript
 from pairwise import pairwise
 
 import dpkern as dpk
@@ -597,33 +597,23 @@ def test_every_solver_that_offers_these_neighbours_is_tried_here():
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "message"),
     [
-        (
-            {"public_size": None},
-            ValueError,
-            "public_size must be given with neighbours='add_remove'",
-        ),
-        ({"neighbours": "replace_one"}, ValueError, "public_size must be given with"),
-        ({"neighbours": "edit"}, ValueError, "neighbours must be 'replace_one' or 'add_remove'"),
-        (
-            {"public_size": (1, 2)},
-            ValueError,
-            "public_size must have 3 entries, one per silo, got 2",
-        ),
-        ({"public_size": (1, 2, 0)}, ValueError, "public_size must be at least 1, got 0"),
-        ({"public_size": (1, 2, 2**31)}, ValueError, r"must be below 2\^31"),
-        ({"public_size": 2.5}, TypeError, "public_size must be an integer, got 2.5"),
-        ({"public_size": "100"}, TypeError, "public_size must be an integer, got '100'"),
-        ({"public_size": (10, True, 3)}, TypeError, "public_size must be an integer, got True"),
-        ({"public_size": 100, "weights": "uniform"}, ValueError, "each of the 3 silos"),
+        ({"public_size": None}, "public_size must be given with neighbours='add_remove'"),
+        ({"neighbours": "replace_one"}, "public_size must be given with"),
+        ({"neighbours": "edit"}, "neighbours must be 'replace_one' or 'add_remove'"),
+        ({"public_size": (1, 2)}, "public_size must have 3 entries, one per silo, got 2"),
+        ({"public_size": (1, 2, 0)}, "public_size must be at least 1, got 0"),
+        ({"public_size": (1, 2, 2**31)}, r"must be below 2\^31"),
+        ({"public_size": 2.5}, "TypeError: public_size must be an integer, got 2.5"),
+        ({"public_size": "100"}, "TypeError: public_size must be an integer, got '100'"),
+        ({"public_size": (10, True, 3)}, "TypeError: public_size must be an integer, got True"),
+        ({"public_size": 100, "weights": "uniform"}, "each of the 3 silos"),
     ],
 )
-def test_a_public_size_that_does_not_fit_is_refused_before_any_release(options, error, message):
+def test_a_public_size_that_does_not_fit_is_refused_before_any_release(options, message):
     for name in ABLE:
-        with pytest.raises(error, match=message) as caught:
-            run(name, silos(), **options)
-        assert not getattr(caught.value, "__notes__", [])
+        assert_refused(message, run, name, silos(), **options)
 
 
 @pytest.mark.parametrize(

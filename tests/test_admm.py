@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse
-from makers import BUDGET, make_silos, square
+from makers import BUDGET, assert_refused, make_silos, square
 
 import dpkern as dpk
 from dpkern import kernels
@@ -586,18 +586,17 @@ def test_the_walk_stays_on_its_graph_and_visits_by_degree():
 
 
 @pytest.mark.parametrize(
-    ("graph", "error", "message"),
+    ("graph", "message"),
     [
-        (np.eye(N), TypeError, "scipy.sparse"),
-        (scipy.sparse.eye_array(N), ValueError, "connected"),
-        (scipy.sparse.csr_array((N, N)), ValueError, "connected"),
-        (scipy.sparse.eye_array(3), ValueError, "shape"),
-        (scipy.sparse.diags_array([1.0], offsets=[1], shape=(N, N)), ValueError, "symmetric"),
+        (np.eye(N), "TypeError: scipy.sparse"),
+        (scipy.sparse.eye_array(N), "connected"),
+        (scipy.sparse.csr_array((N, N)), "connected"),
+        (scipy.sparse.eye_array(3), "shape"),
+        (scipy.sparse.diags_array([1.0], offsets=[1], shape=(N, N)), "symmetric"),
     ],
 )
-def test_a_graph_that_is_no_connected_graph_of_the_users_is_refused(data, graph, error, message):
-    with pytest.raises(error, match=message):
-        run(data, {"mode": "token", "trust": "local", "graph": graph})
+def test_a_graph_that_is_no_connected_graph_of_the_users_is_refused(data, graph, message):
+    assert_refused(message, run, data, {"mode": "token", "trust": "local", "graph": graph})
 
 
 def test_a_token_that_meets_only_silent_users_changes_and_costs_nothing():
@@ -678,36 +677,34 @@ def test_paper_noise_of_several_rounds_is_charged_message_by_message(data, optio
 
 
 @pytest.mark.parametrize(
-    ("bad", "error", "message"),
+    ("bad", "message"),
     [
-        ({"relaxation": 0.51}, ValueError, "relaxation must be at most 1/2 .*got 0.51"),
-        ({"relaxation": 0.51, "mode": "federated", "participation": 2}, ValueError, "at most 1/2"),
-        ({"relaxation": 0.51, "budget": None}, ValueError, "at most 1/2"),
-        ({"relaxation": 1.01, "budget": None}, ValueError, r"must lie in \(0, 1\]"),
-        ({"relaxation": 0.0}, ValueError, "relaxation"),
-        ({"prox_step": 0.0}, ValueError, "prox_step"),
-        ({"prox_step": "fast"}, ValueError, "prox_step"),
-        ({"mode": "ring"}, ValueError, "mode"),
-        ({"mode": "token"}, ValueError, "mode='token' needs trust='local'"),
-        ({"mode": "federated"}, ValueError, "needs participation"),
-        ({"mode": "federated", "participation": 0}, ValueError, "participation"),
-        ({"mode": "federated", "participation": N + 1}, ValueError, "participation"),
-        ({"mode": "federated", "participation": 2.0}, TypeError, "participation"),
-        ({"participation": 3}, ValueError, "participation needs mode='federated'"),
-        ({"max_participations": 3}, ValueError, "max_participations needs mode"),
-        ({"mode": "federated", "participation": 2, "max_participations": 0}, ValueError, "max_p"),
-        ({"graph": GRAPH}, ValueError, "graph needs mode='token'"),
-        ({"weights": "uniform"}, ValueError, "weights"),
-        ({"neighbours": "add_remove"}, ValueError, "neighbours"),
-        ({"trust": "silo"}, ValueError, "trust"),
-        ({"calibration": "paper", "trust": "local"}, ValueError, "needs trust='central'"),
-        ({"penalty": "l1"}, TypeError, "penalty must be None or a Penalty"),
+        ({"relaxation": 0.51}, "relaxation must be at most 1/2 .*got 0.51"),
+        ({"relaxation": 0.51, "mode": "federated", "participation": 2}, "at most 1/2"),
+        ({"relaxation": 0.51, "budget": None}, "at most 1/2"),
+        ({"relaxation": 1.01, "budget": None}, r"must lie in \(0, 1\]"),
+        ({"relaxation": 0.0}, "relaxation"),
+        ({"prox_step": 0.0}, "prox_step"),
+        ({"prox_step": "fast"}, "prox_step"),
+        ({"mode": "ring"}, "mode"),
+        ({"mode": "token"}, "mode='token' needs trust='local'"),
+        ({"mode": "federated"}, "needs participation"),
+        ({"mode": "federated", "participation": 0}, "participation"),
+        ({"mode": "federated", "participation": N + 1}, "participation"),
+        ({"mode": "federated", "participation": 2.0}, "TypeError: participation"),
+        ({"participation": 3}, "participation needs mode='federated'"),
+        ({"max_participations": 3}, "max_participations needs mode"),
+        ({"mode": "federated", "participation": 2, "max_participations": 0}, "max_p"),
+        ({"graph": GRAPH}, "graph needs mode='token'"),
+        ({"weights": "uniform"}, "weights"),
+        ({"neighbours": "add_remove"}, "neighbours"),
+        ({"trust": "silo"}, "trust"),
+        ({"calibration": "paper", "trust": "local"}, "needs trust='central'"),
+        ({"penalty": "l1"}, "TypeError: penalty must be None or a Penalty"),
     ],
 )
-def test_bad_argument_is_refused_by_name_before_any_release(data, bad, error, message):
-    with pytest.raises(error, match=message) as caught:
-        run(data, bad)
-    assert not getattr(caught.value, "__notes__", [])
+def test_bad_argument_is_refused_by_name_before_any_release(data, bad, message):
+    assert_refused(message, run, data, bad)
 
 
 def test_more_than_half_is_relaxed_without_a_clip_norm_and_under_local_trust(data):

@@ -9,6 +9,7 @@ from adversarial import FLUSH, ROW_OPTIONS, anywhere, coarsest_grid, one_record,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from makers import assert_refused
 from pairwise import pairwise
 
 from dpkern import SiloData, _core, kernels
@@ -422,58 +423,39 @@ def test_out_is_written_and_returned(make):
 
 SPACE = np.zeros(400)
 BATCH = (np.array([0]), np.array([0, 1, 1, 1, 1]))
-BAD = {  # for 300 records in 4 silos, d = 11
-    "w_new short": ({"w_new": np.zeros(10)}, ValueError, "w_new must have shape"),
-    "w_old short": ({"w_old": np.zeros(10)}, ValueError, "w_old must have shape"),
-    "w_old NaN": ({"w_old": np.full(11, np.nan)}, ValueError, "w_old must be finite"),
-    "w_old text": ({"w_old": "zeros"}, TypeError, "w_old must be real"),
-    "loss": ({"loss": "hinge"}, ValueError, "loss must be one of .* got 'hinge'"),
-    "clip 0": ({"clip": 0.0}, ValueError, "^clip must be"),
-    "gradient_clip 0": ({"gradient_clip": 0.0}, ValueError, "gradient_clip must be"),
-    "gradient_clip NaN": ({"gradient_clip": math.nan}, ValueError, "gradient_clip must be"),
-    "gradient_clip None": ({"gradient_clip": None}, TypeError, "gradient_clip must be"),
-    "gradient_clip pair": ({"gradient_clip": (1.0, 1.0)}, TypeError, "gradient_clip must be"),
-    "weight": ({"silo_weight": 1.5}, ValueError, "silo_weight must lie"),
-    "grid fine": ({"grid": 2.0**-51}, ValueError, "grid must be at least"),
-    "grid coarse": ({"grid": 2.0**-5}, ValueError, "grid must be at most"),
-    "grid without clip": (
-        {"clip": math.inf, "grid": 0.5},
-        ValueError,
-        "grid must be None where clip is infinite",
-    ),
-    "rows": ({"rows": np.arange(4)}, TypeError, "rows must be a pair"),
-    "margins short": ({"margins": np.zeros(299)}, ValueError, r"margins must have shape \(300,\)"),
-    "margins of the batch": (
-        {"margins": np.zeros(1), "rows": BATCH},
-        ValueError,
-        r"margins must have shape \(300,\)",
-    ),
-    "margins text": ({"margins": "zeros"}, TypeError, "margins must be real"),
-    "new_margins short": ({"new_margins": np.zeros(299)}, ValueError, "new_margins must be a"),
-    "new_margins float32": (
-        {"new_margins": np.zeros(300, np.float32)},
-        ValueError,
-        "new_margins must be a",
-    ),
-    "new_margins list": ({"new_margins": [0.0] * 300}, ValueError, "new_margins must be a"),
-    "new_margins and rows": (
-        {"new_margins": np.zeros(300), "rows": BATCH},
-        ValueError,
-        "new_margins must be None with rows",
-    ),
-    "new_margins beside margins": (
+BAD = [
+    ({"w_new": np.zeros(10)}, "w_new must have shape"),
+    ({"w_old": np.zeros(10)}, "w_old must have shape"),
+    ({"w_old": np.full(11, np.nan)}, "w_old must be finite"),
+    ({"w_old": "zeros"}, "TypeError: w_old must be real"),
+    ({"loss": "hinge"}, "loss must be one of .* got 'hinge'"),
+    ({"clip": 0.0}, "^clip must be"),
+    ({"gradient_clip": 0.0}, "gradient_clip must be"),
+    ({"gradient_clip": math.nan}, "gradient_clip must be"),
+    ({"gradient_clip": None}, "TypeError: gradient_clip must be"),
+    ({"gradient_clip": (1.0, 1.0)}, "TypeError: gradient_clip must be"),
+    ({"silo_weight": 1.5}, "silo_weight must lie"),
+    ({"grid": 2.0**-51}, "grid must be at least"),
+    ({"grid": 2.0**-5}, "grid must be at most"),
+    ({"clip": math.inf, "grid": 0.5}, "grid must be None where clip is infinite"),
+    ({"rows": np.arange(4)}, "TypeError: rows must be a pair"),
+    ({"margins": np.zeros(299)}, r"margins must have shape \(300,\)"),
+    ({"margins": np.zeros(1), "rows": BATCH}, r"margins must have shape \(300,\)"),
+    ({"margins": "zeros"}, "TypeError: margins must be real"),
+    ({"new_margins": np.zeros(299)}, "new_margins must be a"),
+    ({"new_margins": np.zeros(300, np.float32)}, "new_margins must be a"),
+    ({"new_margins": [0.0] * 300}, "new_margins must be a"),
+    ({"new_margins": np.zeros(300), "rows": BATCH}, "new_margins must be None with rows"),
+    (
         {"margins": SPACE[:300], "new_margins": SPACE[1:301]},
-        ValueError,
         "new_margins must be margins itself or",
     ),
-    "out": ({"out": np.zeros((4, 10))}, ValueError, "^out must be"),
-    "n_threads": ({"n_threads": 0}, ValueError, "n_threads must be"),
-}
+    ({"out": np.zeros((4, 10))}, "^out must be"),
+    ({"n_threads": 0}, "n_threads must be"),
+]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_by_name(make, case):
-    how, error, message = BAD[case]
+@pytest.mark.parametrize(("how", "message"), BAD)
+def test_bad_input_is_refused_by_name(make, how, message):
     how = {"w_new": np.zeros(11), "w_old": np.ones(11), "loss": "logistic", "clip": 1.0} | how
-    with pytest.raises(error, match=message):
-        kernels.glm_difference(make(), **how)
+    assert_refused(message, kernels.glm_difference, make(), **how)

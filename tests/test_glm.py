@@ -24,6 +24,7 @@ from adversarial import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makers import assert_refused
 from pairwise import pairwise
 
 from dpkern import _core, kernels
@@ -702,29 +703,27 @@ def read_only(shape):
     return a
 
 
-BAD_MODELS = {  # for 4 silos of d = 11
-    "a coefficient short": (np.zeros(10), ValueError, "w must have shape"),
-    "a silo short": (np.zeros((3, 11)), ValueError, "w must have shape"),
-    "transposed": (np.zeros((11, 4)), ValueError, "w must have shape"),
-    "NaN": (np.full(11, np.nan), ValueError, "w must be finite"),
-    "infinite": (np.full(11, np.inf), ValueError, "w must be finite"),
-    "complex": (np.zeros(11, dtype=complex), TypeError, "w must be real"),
-    "text": ("zeros", TypeError, "w must be real"),
-    "ragged": ([[0.0], [0.0, 1.0]], ValueError, "w must be a rectangular"),
-}
+BAD_MODELS = [
+    (np.zeros(10), "w must have shape"),
+    (np.zeros((3, 11)), "w must have shape"),
+    (np.zeros((11, 4)), "w must have shape"),
+    (np.full(11, np.nan), "w must be finite"),
+    (np.full(11, np.inf), "w must be finite"),
+    (np.zeros(11, dtype=complex), "TypeError: w must be real"),
+    ("zeros", "TypeError: w must be real"),
+    ([[0.0], [0.0, 1.0]], "w must be a rectangular"),
+]
 
 
-@pytest.mark.parametrize("case", BAD_MODELS)
-def test_bad_models_are_refused_by_name(make, case):
-    w, error, message = BAD_MODELS[case]
+@pytest.mark.parametrize(("w", "message"), BAD_MODELS)
+def test_bad_models_are_refused_by_name(make, w, message):
     data = make()
     for kernel, how in (
         (kernels.glm_margins, {}),
         (kernels.glm_losses, {"loss": "logistic"}),
         (kernels.glm_gradient, {"clip": 1.0}),
     ):
-        with pytest.raises(error, match=message):
-            kernel(data, w, **how)
+        assert_refused(message, kernel, data, w, **how)
 
 
 @pytest.mark.parametrize("count", [0, -1, True, 1.5, "2"])
@@ -763,61 +762,39 @@ def pair(rows, offsets):
     return np.asarray(rows), np.asarray(offsets)
 
 
-BAD_GRADIENTS = {
-    **{f"clip {c}": ({"clip": c}, ValueError, "clip must be") for c in (0.0, -1.0, math.nan)},
-    "clip None": ({"clip": None}, TypeError, "clip must be"),
-    "loss unknown": ({"loss": "hinge"}, ValueError, "loss must be one of .* got 'hinge'"),
-    "loss None": ({"loss": None}, TypeError, "loss must be a name or .* got None"),
-    "weight negative": ({"silo_weight": -0.1}, ValueError, "silo_weight must lie"),
-    "weight above 1": ({"silo_weight": 1 + 1e-15}, ValueError, "silo_weight must lie"),
-    "weight NaN": ({"silo_weight": math.nan}, ValueError, "silo_weight must lie"),
-    "weight shape": ({"silo_weight": [1.0] * 3}, ValueError, "silo_weight must be a number or"),
-    "weight text": ({"silo_weight": "one"}, TypeError, "silo_weight must be real"),
-    "grid 3": ({"grid": 3 * 2.0**-20}, ValueError, "grid must be a power of two"),
-    "grid shape": ({"grid": [2.0**-20] * 3}, ValueError, "grid must be a number or"),
-    "grid fine": ({"grid": 2.0**-51}, ValueError, "grid must be at least"),
-    "grid coarse": ({"grid": 2.0**-5}, ValueError, "grid must be at most"),
-    "grid without clip": (
-        {"clip": math.inf, "grid": 2.0**-20},
-        ValueError,
-        "grid must be None where",
-    ),
-    "rows one array": ({"rows": np.arange(4)}, TypeError, "rows must be a pair"),
-    "rows int32": (
-        {"rows": pair(np.zeros(1, np.int32), [0, 1, 1, 1, 1])},
-        ValueError,
-        r"rows\[0\] must be int64",
-    ),
-    "rows floats": ({"rows": pair([0.0], [0, 1, 1, 1, 1])}, ValueError, r"rows\[0\] must be int64"),
-    "rows booleans": (
-        {"rows": pair([True] * 300, [0, 300, 300, 300, 300])},
-        ValueError,
-        r"rows\[0\] must be int64",
-    ),
-    "rows matrix": ({"rows": pair([[0]], [0, 1, 1, 1, 1])}, ValueError, r"rows\[0\] must be int64"),
-    "rows elsewhere": ({"rows": pair([0], [0, 0, 1, 1, 1])}, ValueError, r"rows\[0\] must hold"),
-    "rows negative": ({"rows": pair([-1], [0, 1, 1, 1, 1])}, ValueError, r"rows\[0\] must hold"),
-    "rows too large": ({"rows": pair([300], [0, 0, 0, 0, 1])}, ValueError, r"rows\[0\] must hold"),
-    "rows of 3 silos": (
-        {"rows": pair([0], [0, 1, 1, 1])},
-        ValueError,
-        r"rows\[1\] must be integers of shape \(5,\)",
-    ),
-    "rows end early": ({"rows": pair([0], [0, 0, 0, 0, 0])}, ValueError, r"rows\[1\] must rise"),
-    "rows fall": ({"rows": pair([0], [0, 1, 0, 1, 1])}, ValueError, r"rows\[1\] must rise"),
-    "rows float offsets": (
-        {"rows": pair([0], [0.0, 1, 1, 1, 1])},
-        ValueError,
-        r"rows\[1\] must be integers",
-    ),
-}
+BAD_GRADIENTS = [
+    *(({"clip": c}, "clip must be") for c in (0.0, -1.0, math.nan)),
+    ({"clip": None}, "TypeError: clip must be"),
+    ({"loss": "hinge"}, "loss must be one of .* got 'hinge'"),
+    ({"loss": None}, "TypeError: loss must be a name or .* got None"),
+    ({"silo_weight": -0.1}, "silo_weight must lie"),
+    ({"silo_weight": 1 + 1e-15}, "silo_weight must lie"),
+    ({"silo_weight": math.nan}, "silo_weight must lie"),
+    ({"silo_weight": [1.0] * 3}, "silo_weight must be a number or"),
+    ({"silo_weight": "one"}, "TypeError: silo_weight must be real"),
+    ({"grid": 3 * 2.0**-20}, "grid must be a power of two"),
+    ({"grid": [2.0**-20] * 3}, "grid must be a number or"),
+    ({"grid": 2.0**-51}, "grid must be at least"),
+    ({"grid": 2.0**-5}, "grid must be at most"),
+    ({"clip": math.inf, "grid": 2.0**-20}, "grid must be None where"),
+    ({"rows": np.arange(4)}, "TypeError: rows must be a pair"),
+    ({"rows": pair(np.zeros(1, np.int32), [0, 1, 1, 1, 1])}, r"rows\[0\] must be int64"),
+    ({"rows": pair([0.0], [0, 1, 1, 1, 1])}, r"rows\[0\] must be int64"),
+    ({"rows": pair([True] * 300, [0, 300, 300, 300, 300])}, r"rows\[0\] must be int64"),
+    ({"rows": pair([[0]], [0, 1, 1, 1, 1])}, r"rows\[0\] must be int64"),
+    ({"rows": pair([0], [0, 0, 1, 1, 1])}, r"rows\[0\] must hold"),
+    ({"rows": pair([-1], [0, 1, 1, 1, 1])}, r"rows\[0\] must hold"),
+    ({"rows": pair([300], [0, 0, 0, 0, 1])}, r"rows\[0\] must hold"),
+    ({"rows": pair([0], [0, 1, 1, 1])}, r"rows\[1\] must be integers of shape \(5,\)"),
+    ({"rows": pair([0], [0, 0, 0, 0, 0])}, r"rows\[1\] must rise"),
+    ({"rows": pair([0], [0, 1, 0, 1, 1])}, r"rows\[1\] must rise"),
+    ({"rows": pair([0], [0.0, 1, 1, 1, 1])}, r"rows\[1\] must be integers"),
+]
 
 
-@pytest.mark.parametrize("case", BAD_GRADIENTS)
-def test_bad_gradient_input_is_refused_by_name(make, case):
-    how, error, message = BAD_GRADIENTS[case]
-    with pytest.raises(error, match=message):
-        kernels.glm_gradient(make(), np.zeros(11), **({"clip": 1.0} | how))
+@pytest.mark.parametrize(("how", "message"), BAD_GRADIENTS)
+def test_bad_gradient_input_is_refused_by_name(make, how, message):
+    assert_refused(message, kernels.glm_gradient, make(), np.zeros(11), **({"clip": 1.0} | how))
 
 
 def test_non_contiguous_minibatches_and_models_are_taken(make):

@@ -10,6 +10,7 @@ import scipy.sparse
 from adversarial import FLUSH, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makers import assert_refused
 from pairwise import pairwise
 from rounding import is_fused
 
@@ -443,39 +444,31 @@ def test_kept_norms_change_no_bit(make, layout):
     np.testing.assert_array_equal(kernels.glm_hessian(data, models(data), **how), fresh)
 
 
-BAD = {
-    "clip zero": ({"hess_clip": 0.0}, ValueError, "hess_clip must .* got 0.0"),
-    "clip NaN": ({"hess_clip": math.nan}, ValueError, "hess_clip must .* got nan"),
-    "clip text": ({"hess_clip": "1"}, TypeError, "hess_clip must .* got '1'"),
-    "clip tiny": (
-        {"hess_clip": 1e-130},
-        ValueError,
-        "hess_clip must leave room .* n = 300 .* d = 11 .* got 1e-130",
-    ),
-    "clip huge": (
-        {"hess_clip": 1e140},
-        ValueError,
-        "hess_clip must leave room .* n = 300 .* got 1e.140",
-    ),
-    "grid too fine": ({"grid": 2.0**-50}, ValueError, "grid must be at least"),
-    "grid no power": ({"grid": 0.3}, ValueError, "grid must be a power of two"),
-    "grid without clip": (
-        {"hess_clip": math.inf, "grid": 1.0},
-        ValueError,
-        "grid must be None where hess_clip is infinite",
-    ),
-    "grids of 3 silos": ({"grid": [1.0] * 3}, ValueError, "grid must be a number or have shape"),
-    "weight": ({"silo_weight": 1.5}, ValueError, "silo_weight must lie"),
-    "out": ({"out": np.empty((4, 11))}, ValueError, "out must be a float64 array"),
-    "loss": ({"loss": "hinge"}, ValueError, "hinge"),
-}
+BAD = [
+    ({"hess_clip": 0.0}, "hess_clip must .* got 0.0"),
+    ({"hess_clip": math.nan}, "hess_clip must .* got nan"),
+    ({"hess_clip": "1"}, "TypeError: hess_clip must .* got '1'"),
+    ({"hess_clip": 1e-130}, "hess_clip must leave room .* n = 300 .* d = 11 .* got 1e-130"),
+    ({"hess_clip": 1e140}, "hess_clip must leave room .* n = 300 .* got 1e.140"),
+    ({"grid": 2.0**-50}, "grid must be at least"),
+    ({"grid": 0.3}, "grid must be a power of two"),
+    ({"hess_clip": math.inf, "grid": 1.0}, "grid must be None where hess_clip is infinite"),
+    ({"grid": [1.0] * 3}, "grid must be a number or have shape"),
+    ({"silo_weight": 1.5}, "silo_weight must lie"),
+    ({"out": np.empty((4, 11))}, "out must be a float64 array"),
+    ({"loss": "hinge"}, "hinge"),
+]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_by_name(make, case):
-    how, error, message = BAD[case]
-    with pytest.raises(error, match=message):
-        kernels.glm_hessian(make(), np.zeros(11), **({"loss": "logistic", "hess_clip": 1.0} | how))
+@pytest.mark.parametrize(("how", "message"), BAD)
+def test_bad_input_is_refused_by_name(make, how, message):
+    assert_refused(
+        message,
+        kernels.glm_hessian,
+        make(),
+        np.zeros(11),
+        **({"loss": "logistic", "hess_clip": 1.0} | how),
+    )
 
 
 def test_too_many_records_for_their_dimension_are_refused():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makers import assert_refused
 
 import dpkern as dpk
 from dpkern import kernels
@@ -253,21 +254,20 @@ def test_a_failure_of_the_ledger_lets_nothing_leave(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "message"),
+    ("changes", "message"),
     [
-        ({"sigma": 1.0}, ValueError, "sigma must be None where mu is given"),
-        ({"rng": 3}, TypeError, "rng"),
-        ({"sizes": ()}, ValueError, "sizes"),
-        ({"hess_clip": math.inf}, ValueError, "hess_clip"),
-        ({"hess_clip": -1.0}, ValueError, "hess_clip"),
-        ({"hess_clip": "1"}, TypeError, "hess_clip"),
-        ({"mu": 0.0}, ValueError, "mu"),
-        ({"dim": 0}, ValueError, "dim"),
+        ({"sigma": 1.0}, "sigma must be None where mu is given"),
+        ({"rng": 3}, "TypeError: rng"),
+        ({"sizes": ()}, "sizes"),
+        ({"hess_clip": math.inf}, "hess_clip"),
+        ({"hess_clip": -1.0}, "hess_clip"),
+        ({"hess_clip": "1"}, "TypeError: hess_clip"),
+        ({"mu": 0.0}, "mu"),
+        ({"dim": 0}, "dim"),
     ],
 )
-def test_a_bad_argument_is_refused_by_name(changes, error, message):
-    with pytest.raises(error, match=message):
-        mechanism(**changes)
+def test_a_bad_argument_is_refused_by_name(changes, message):
+    assert_refused(message, mechanism, **changes)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
-from makers import BUDGET, make_silos
+from makers import BUDGET, assert_refused, make_silos
 
 import dpkern as dpk
 from dpkern import kernels, reference
@@ -436,34 +436,32 @@ def test_a_loss_without_convexity_is_refused_before_any_release(data, spied):
 
 
 @pytest.mark.parametrize(
-    ("bad", "error", "message"),
+    ("bad", "message"),
     [
-        ({"hess_clip": 0.0}, ValueError, "hess_clip"),
-        ({"hess_clip": math.inf}, ValueError, "hess_clip"),
-        ({"hess_clip": "1"}, TypeError, "hess_clip"),
-        ({"floor": 0.0}, ValueError, "floor"),
-        ({"floor": -1.0}, ValueError, "floor"),
-        ({"floor": math.nan}, ValueError, "floor"),
-        ({"floor": "noise"}, ValueError, "floor"),
-        ({"max_step": 0.0}, ValueError, "max_step"),
-        ({"max_step": True}, TypeError, "max_step"),
-        ({"step_size": "auto"}, ValueError, "step_size must be .*damped"),
-        ({"step_size": [0.1, 0.1]}, ValueError, "step_size"),
-        ({"step_size": "paper_search"}, ValueError, "step_size='paper_search' needs calibration"),
-        ({"trust": "central", "local_steps": 2}, ValueError, "local_steps must be 1 under trust"),
-        ({"trust": "central", "calibration": "paper"}, ValueError, "calibration='paper' needs"),
+        ({"hess_clip": 0.0}, "hess_clip"),
+        ({"hess_clip": math.inf}, "hess_clip"),
+        ({"hess_clip": "1"}, "TypeError: hess_clip"),
+        ({"floor": 0.0}, "floor"),
+        ({"floor": -1.0}, "floor"),
+        ({"floor": math.nan}, "floor"),
+        ({"floor": "noise"}, "floor"),
+        ({"max_step": 0.0}, "max_step"),
+        ({"max_step": True}, "TypeError: max_step"),
+        ({"step_size": "auto"}, "step_size must be .*damped"),
+        ({"step_size": [0.1, 0.1]}, "step_size"),
+        ({"step_size": "paper_search"}, "step_size='paper_search' needs calibration"),
+        ({"trust": "central", "local_steps": 2}, "local_steps must be 1 under trust"),
+        ({"trust": "central", "calibration": "paper"}, "calibration='paper' needs"),
         (
             {"trust": "central", "step_size": "private_search", "weights": "uniform"},
-            ValueError,
             "needs weights='size'",
         ),
-        ({"neighbours": "add_remove"}, ValueError, "neighbours"),
-        ({"l1": 0.1}, ValueError, "l1 must be absent in local_newton, which takes l2 alone"),
+        ({"neighbours": "add_remove"}, "neighbours"),
+        ({"l1": 0.1}, "l1 must be absent in local_newton, which takes l2 alone"),
     ],
 )
-def test_a_bad_argument_is_refused_by_name_before_any_release(data, spied, bad, error, message):
-    with pytest.raises(error, match=message):
-        run(data, **bad)
+def test_a_bad_argument_is_refused_by_name_before_any_release(data, spied, bad, message):
+    assert_refused(message, run, data, **bad)
     assert not spied
 
 

@@ -7,6 +7,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from makers import assert_refused
 from pairwise import pairwise
 from scipy import LowLevelCallable
 
@@ -259,37 +260,27 @@ def not_convex():
     return custom(huber, convex=False)[0]
 
 
-BAD = {
-    "V shape": ({"V": np.zeros((3, 11))}, ValueError, r"V must have shape \(300, 11\)"),
-    "V infinite": ({"V": np.full((300, 11), np.inf)}, ValueError, "V must be finite"),
-    "V text": ({"V": "zeros"}, TypeError, "V must be real"),
-    "gamma 0": ({"gamma": 0.0}, ValueError, "gamma must .* got 0.0"),
-    "gamma infinite": ({"gamma": math.inf}, ValueError, "gamma must .* got inf"),
-    "gamma text": ({"gamma": "1"}, TypeError, "gamma must .* got '1'"),
-    "clip": ({"clip": -1.0}, ValueError, "clip must .* got -1.0"),
-    "product small": (
-        {"gamma": 1e-200, "clip": 1e-200},
-        ValueError,
-        "gamma times clip must .* got 0.0",
-    ),
-    "product large": (
-        {"gamma": 1e200, "clip": 1e200},
-        ValueError,
-        "gamma times clip must .* got inf",
-    ),
-    "loss": ({"loss": "hinge"}, ValueError, "loss must be one of .* got 'hinge'"),
-    "loss not convex": ({"loss": not_convex()}, ValueError, "loss must be convex, got 'custom'"),
-    "out": ({"out": np.zeros((300, 10))}, ValueError, "out must be"),
-    "threads": ({"n_threads": 0}, ValueError, "n_threads"),
-}
+BAD = [
+    ({"V": np.zeros((3, 11))}, r"V must have shape \(300, 11\)"),
+    ({"V": np.full((300, 11), np.inf)}, "V must be finite"),
+    ({"V": "zeros"}, "TypeError: V must be real"),
+    ({"gamma": 0.0}, "gamma must .* got 0.0"),
+    ({"gamma": math.inf}, "gamma must .* got inf"),
+    ({"gamma": "1"}, "TypeError: gamma must .* got '1'"),
+    ({"clip": -1.0}, "clip must .* got -1.0"),
+    ({"gamma": 1e-200, "clip": 1e-200}, "gamma times clip must .* got 0.0"),
+    ({"gamma": 1e200, "clip": 1e200}, "gamma times clip must .* got inf"),
+    ({"loss": "hinge"}, "loss must be one of .* got 'hinge'"),
+    ({"loss": not_convex()}, "loss must be convex, got 'custom'"),
+    ({"out": np.zeros((300, 10))}, "out must be"),
+    ({"n_threads": 0}, "n_threads"),
+]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_by_name(make, case):
-    how, error, message = BAD[case]
+@pytest.mark.parametrize(("how", "message"), BAD)
+def test_bad_input_is_refused_by_name(make, how, message):
     good = {"V": np.zeros((300, 11)), "gamma": 1.0, "loss": "logistic", "clip": 1.0}
-    with pytest.raises(error, match=message):
-        kernels.loss_prox(make(), **(good | how))
+    assert_refused(message, kernels.loss_prox, make(), **(good | how))
 
 
 def test_an_out_that_overlaps_the_points_is_refused(make):

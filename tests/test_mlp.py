@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from makers import assert_refused
 from pairwise import pairwise
 
 import dpkern as dpk
@@ -674,49 +675,35 @@ def test_memory_is_that_of_some_records_and_of_the_parameters():
 
 
 NET = {"layers": (3, 1), "activation": "relu", "loss": "logistic", "clip": 1.0}
-BAD = {
-    "layers empty": ({"layers": ()}, TypeError, r"layers must be a sequence .* got \(\)"),
-    "layers number": ({"layers": 3}, TypeError, "layers must be a sequence"),
-    "layers zero": ({"layers": (0, 1)}, ValueError, r"layers\[0\] must .* got 0"),
-    "layers float": ({"layers": (3, 1.0)}, TypeError, r"layers\[1\] must .* got 1.0"),
-    "activation": ({"activation": "gelu"}, ValueError, "activation must .* got 'gelu'"),
-    "outputs": ({"layers": (3, 2)}, ValueError, r"params must have shape|layers must end with 1"),
-    "two outputs": (
-        {"layers": (2,), "w": 24},
-        ValueError,
-        "layers must end with 1 for loss = 'logistic', got 2",
-    ),
-    "softmax": (
-        {"loss": "softmax"},
-        ValueError,
-        "layers must end with one output for each of .* got 1",
-    ),
-    "loss": ({"loss": "hinge"}, ValueError, "hinge"),
-    "clip zero": ({"clip": 0.0}, ValueError, "clip must .* got 0.0"),
-    "clip tiny": ({"clip": 1e-130}, ValueError, "clip must leave room .* n = 300 .* got 1e-130"),
-    "grid too fine": ({"grid": 2.0**-50}, ValueError, "grid must be at least"),
-    "grid no power": ({"grid": 0.3}, ValueError, "grid must be a power of two"),
-    "grid without clip": (
-        {"clip": math.inf, "grid": 1.0},
-        ValueError,
-        "grid must be None where clip is infinite",
-    ),
-    "weight": ({"silo_weight": 1.5}, ValueError, "silo_weight must lie"),
-    "out": ({"out": np.empty((4, 11))}, ValueError, "out must be a float64 array"),
-    "params short": ({"w": 39}, ValueError, r"params must have shape \(40,\) or \(4, 40\)"),
-    "rows": ({"rows": [0]}, TypeError, "rows must be a pair"),
-    "threads": ({"n_threads": 0}, ValueError, "n_threads"),
-}
+BAD = [
+    ({"layers": ()}, r"TypeError: layers must be a sequence .* got \(\)"),
+    ({"layers": 3}, "TypeError: layers must be a sequence"),
+    ({"layers": (0, 1)}, r"layers\[0\] must .* got 0"),
+    ({"layers": (3, 1.0)}, r"TypeError: layers\[1\] must .* got 1.0"),
+    ({"activation": "gelu"}, "activation must .* got 'gelu'"),
+    ({"layers": (3, 2)}, r"params must have shape|layers must end with 1"),
+    ({"layers": (2,), "w": 24}, "layers must end with 1 for loss = 'logistic', got 2"),
+    ({"loss": "softmax"}, "layers must end with one output for each of .* got 1"),
+    ({"loss": "hinge"}, "hinge"),
+    ({"clip": 0.0}, "clip must .* got 0.0"),
+    ({"clip": 1e-130}, "clip must leave room .* n = 300 .* got 1e-130"),
+    ({"grid": 2.0**-50}, "grid must be at least"),
+    ({"grid": 0.3}, "grid must be a power of two"),
+    ({"clip": math.inf, "grid": 1.0}, "grid must be None where clip is infinite"),
+    ({"silo_weight": 1.5}, "silo_weight must lie"),
+    ({"out": np.empty((4, 11))}, "out must be a float64 array"),
+    ({"w": 39}, r"params must have shape \(40,\) or \(4, 40\)"),
+    ({"rows": [0]}, "TypeError: rows must be a pair"),
+    ({"n_threads": 0}, "n_threads"),
+]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_by_name(case, make):
-    how, error, message = BAD[case]
+@pytest.mark.parametrize(("how", "message"), BAD)
+def test_bad_input_is_refused_by_name(how, message, make):
     data = make()
     data.classes = np.array([-1, 1])
     how = NET | how
-    with pytest.raises(error, match=message):
-        kernels.mlp_gradient(data, np.zeros(how.pop("w", 40)), **how)
+    assert_refused(message, kernels.mlp_gradient, data, np.zeros(how.pop("w", 40)), **how)
 
 
 def test_bad_points_and_data_are_refused_by_name(make):
@@ -778,26 +765,19 @@ def test_a_label_that_one_record_alone_has_numbers_no_other_record():
 
 
 @pytest.mark.parametrize(
-    ("labels", "how", "error", "message"),
+    ("labels", "how", "message"),
     [
         (
             "abc",
             {"task": "multiclass"},
-            ValueError,
             "classes must be the public labels where task is 'multiclass'",
         ),
-        (
-            "abc",
-            CLASSES | {"classes": ["a"]},
-            ValueError,
-            "classes must have 2 to 16777216 entries, got 1",
-        ),
-        ("abc", CLASSES | {"classes": ["a", "b", "a"]}, ValueError, "every label once"),
-        ("abc", CLASSES | {"classes": [0, 1]}, TypeError, "classes must be strings where y is"),
-        ("abd", CLASSES, ValueError, "^y must hold labels of classes only, got 1 other$"),
-        ("abc", {}, ValueError, "y must hold exactly two labels"),
+        ("abc", CLASSES | {"classes": ["a"]}, "classes must have 2 to 16777216 entries, got 1"),
+        ("abc", CLASSES | {"classes": ["a", "b", "a"]}, "every label once"),
+        ("abc", CLASSES | {"classes": [0, 1]}, "TypeError: classes must be strings where y is"),
+        ("abd", CLASSES, "^y must hold labels of classes only, got 1 other$"),
+        ("abc", {}, "y must hold exactly two labels"),
     ],
 )
-def test_classesthat_do_not_fit_are_refused_by_name(labels, how, error, message):
-    with pytest.raises(error, match=message):
-        dpk.SiloData(np.ones((3, 1)), np.array(list(labels)), [0, 3], **how)
+def test_classesthat_do_not_fit_are_refused_by_name(labels, how, message):
+    assert_refused(message, dpk.SiloData, np.ones((3, 1)), np.array(list(labels)), [0, 3], **how)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from makers import assert_refused
 from pairwise import pairwise
 
 from dpkern import _threads, kernels
@@ -176,33 +177,28 @@ def spoiled(value):
     return H
 
 
-BAD_INPUT = {
-    "H NaN": ({"H": spoiled(math.nan)}, ValueError, "H must be finite"),
-    "H infinite": ({"H": spoiled(-math.inf)}, ValueError, "H must be finite"),
-    "H one matrix": ({"H": np.eye(4)}, ValueError, r"H must have shape \(m, d, d\)"),
-    "H not square": ({"H": np.zeros((3, 4, 5))}, ValueError, r"H must have shape \(m, d, d\)"),
-    "H empty": ({"H": np.zeros((0, 4, 4))}, ValueError, r"H must have shape \(m, d, d\)"),
-    "H complex": ({"H": np.zeros((3, 4, 4), complex)}, TypeError, "H must be real"),
-    "g NaN": ({"g": np.full((3, 4), math.nan)}, ValueError, "g must be finite"),
-    "g short": ({"g": np.ones((3, 3))}, ValueError, r"g must have shape \(3, 4\)"),
-    "g of one silo": ({"g": np.ones(4)}, ValueError, r"g must have shape \(3, 4\)"),
-    "g text": ({"g": "ones"}, TypeError, "g must be real"),
-    **{
-        f"floor {floor}": ({"floor": floor}, ValueError, "floor must be positive")
-        for floor in (0.0, -1.0, math.nan, math.inf)
-    },
-    "floor None": ({"floor": None}, TypeError, "floor must be"),
-    "floor True": ({"floor": True}, TypeError, "floor must be"),
-    "threads 0": ({"n_threads": 0}, ValueError, "n_threads must be"),
-}
+BAD_INPUT = [
+    ({"H": spoiled(math.nan)}, "H must be finite"),
+    ({"H": spoiled(-math.inf)}, "H must be finite"),
+    ({"H": np.eye(4)}, r"H must have shape \(m, d, d\)"),
+    ({"H": np.zeros((3, 4, 5))}, r"H must have shape \(m, d, d\)"),
+    ({"H": np.zeros((0, 4, 4))}, r"H must have shape \(m, d, d\)"),
+    ({"H": np.zeros((3, 4, 4), complex)}, "TypeError: H must be real"),
+    ({"g": np.full((3, 4), math.nan)}, "g must be finite"),
+    ({"g": np.ones((3, 3))}, r"g must have shape \(3, 4\)"),
+    ({"g": np.ones(4)}, r"g must have shape \(3, 4\)"),
+    ({"g": "ones"}, "TypeError: g must be real"),
+    *(({"floor": floor}, "floor must be positive") for floor in (0.0, -1.0, math.nan, math.inf)),
+    ({"floor": None}, "TypeError: floor must be"),
+    ({"floor": True}, "TypeError: floor must be"),
+    ({"n_threads": 0}, "n_threads must be"),
+]
 
 
-@pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_refused_by_name(case):
-    how, error, message = BAD_INPUT[case]
+@pytest.mark.parametrize(("how", "message"), BAD_INPUT)
+def test_bad_input_is_refused_by_name(how, message):
     given = {"H": np.zeros((3, 4, 4)), "g": np.ones((3, 4)), "floor": 0.5} | how
-    with pytest.raises(error, match=message):
-        kernels.newton_direction(given.pop("H"), given.pop("g"), **given)
+    assert_refused(message, kernels.newton_direction, given.pop("H"), given.pop("g"), **given)
 
 
 def test_inputs_of_any_real_dtype_and_order_are_taken_and_left_alone():
