@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
+from dpkern import _core
 
+FUSED = [name for name in _core.isa_names() if name != "base"]
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
 
 
@@ -70,6 +72,25 @@ def spy_on(monkeypatch, *kinds):
 
         monkeypatch.setattr(kind, "release", spy)
     return seen
+
+
+def assert_same_on(names, compute, **tolerance):
+    """What a kernel computes is the same on these instruction sets, to the bit or a tolerance."""
+    if len(names) < 2:
+        pytest.skip("this processor runs one such instruction set: no other to compare")
+    before, results = _core.isa(), []
+    try:
+        for name in names:
+            _core._use_isa(name)
+            results.append([np.array(v) for v in compute()])
+    finally:
+        _core._use_isa(before)
+    for result in results[1:]:
+        for ours, first in zip(result, results[0], strict=True):
+            if tolerance:
+                np.testing.assert_allclose(ours, first, rtol=0.0, **tolerance)
+            else:
+                np.testing.assert_array_equal(ours, first)
 
 
 def transcript(result):

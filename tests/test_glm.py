@@ -2,9 +2,6 @@
 
 import itertools
 import math
-import subprocess
-import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from types import SimpleNamespace
@@ -27,7 +24,7 @@ from hypothesis import strategies as st
 from makers import assert_refused
 from pairwise import pairwise
 
-from dpkern import _core, kernels
+from dpkern import kernels
 from dpkern import reference as ref
 from dpkern.data import SiloData
 from dpkern.kernels.grids import finest_grid
@@ -51,17 +48,6 @@ def test_norms_agree_with_their_reference(make, layout):
     for n_threads in (1, 2, 3, 7):
         norms = kernels.glm_norms(data, n_threads=n_threads)
         np.testing.assert_allclose(norms, by_numpy, rtol=1e-13)
-
-
-@pairwise("isa", "layout")
-def test_kept_norms_change_no_bit(make, layout):
-    data = make(n=3000, **layout)
-    w = models(data)
-    fresh = kernels.glm_margins(data, w), kernels.glm_gradient(data, w, clip=0.5)
-    data.row_norms = kernels.glm_norms(data)
-    kept = kernels.glm_margins(data, w), kernels.glm_gradient(data, w, clip=0.5)
-    for a, b in zip(fresh, kept, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -346,15 +332,6 @@ def test_unclipped_gradient_is_the_derivative_of_the_losses(make, layout, loss):
         )
 
 
-@pairwise("isa", "layout", "loss")
-def test_an_inactive_clip_changes_nothing_but_rounding(make, layout, loss):
-    data = make(n=60, m=1, **layout)
-    w = models(data)
-    free = kernels.glm_gradient(data, w, loss=loss, clip=math.inf)
-    loose = kernels.glm_gradient(data, w, loss=loss, clip=1e6)
-    np.testing.assert_allclose(loose, free, rtol=1e-7, atol=1e-5)
-
-
 @pytest.mark.usefixtures("isa")
 def test_effective_rows_respect_the_row_bound(make, bare_records):
     """The margin of the model along a row is the row's effective norm."""
@@ -481,44 +458,6 @@ def test_replacing_one_record_moves_the_sum_by_at_most_twice_the_clip(
     assert not longer(after - before, how["grid"], 2 * how["clip"])
 
 
-@pytest.mark.usefixtures("isa")
-def test_opposite_records_are_exactly_twice_the_clip_apart_at_most(bare_records, longer):
-    x = np.random.default_rng(3).standard_normal((1, 33))
-    w = np.zeros(33)
-    for clip in (0.01, 1 / 3, 1.0):
-        grid = finest_grid(2, clip)
-        plus, minus = (
-            kernels.glm_gradient(
-                bare_records(x, np.array([y]), [0, 1]), w, loss="squared", clip=clip, grid=grid
-            )
-            for y in (1e9, -1e9)
-        )
-        np.testing.assert_array_equal(plus, -minus)
-        assert not longer(plus - minus, grid, 2 * clip)
-        assert longer(plus - minus, grid, 2 * clip * (1 - 1e-12))
-
-
-@pytest.mark.usefixtures("isa")
-def test_records_without_a_finite_derivative_or_norm_never_raise(bare_records, loss):
-    """A NaN margin (inf - inf), an infinite one, a row that the feature map makes infinite."""
-    rest = np.array([[1.0, 2.0], [0.5, -1.0]])
-    w = np.array([1e300, 1e300])
-    how = {"loss": loss, "clip": 1.0, "grid": 2.0**-40}
-    alone = kernels.glm_gradient(bare_records(rest, np.array([1.0, -1.0]), [0, 2]), w, **how)
-    for bad in ([1e150, -1e150], [-1e150, 1e150]):
-        X = np.vstack([rest, [bad]])
-        data = bare_records(X, np.array([1.0, -1.0, 1.0]), [0, 3])
-        assert np.isnan(kernels.glm_margins(data, w)[2])
-        np.testing.assert_array_equal(kernels.glm_gradient(data, w, **how), alone)
-    X = np.vstack([rest, [[1e200, 1.0]]])
-    unit = {"scale": np.array([1e200, 1.0]), "shift": np.array([1.0, 0.0])}
-    X[:2, 0] = 0.0
-    labels = np.array([1.0, -1.0, 1.0])
-    with_overflow = kernels.glm_gradient(bare_records(X, labels, [0, 3], **unit), w, **how)
-    without = kernels.glm_gradient(bare_records(X[:2], labels[:2], [0, 2], **unit), w, **how)
-    np.testing.assert_array_equal(with_overflow, without)
-
-
 @pairwise("isa", "loss", p=[1500, 3000], dtype=["float32", "float64"])
 def test_wide_records_without_a_finite_derivative_count_as_nothing(bare_records, loss, p, dtype):
     """Rows that are taken one by one: a NaN margin (inf - inf) of finite rows."""
@@ -541,49 +480,6 @@ def test_an_infinite_derivative_counts_as_the_clip(bare_records):
         np.testing.assert_allclose(v, [[sign * 2.0, 0.0]])
 
 
-@pairwise("isa", "layout", "loss", depth=[0, 12, 30])
-def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
-    make, layout, bare_records, loss, depth, steps
-):
-    data = make(n=3000, m=1, **layout)
-    w = models(data)[0]
-    clip = 0.6
-    q = finest_grid(data.n, clip) * 2.0**depth
-    how = {"loss": loss, "clip": clip, "grid": q}
-    options = {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
-    whole = kernels.glm_gradient(data, w, n_threads=1, **how)
-    each = bare_records(data.X, data.y, np.arange(data.n + 1), **options)
-    parts = steps(kernels.glm_gradient(each, w, **how), q)
-    assert list(np.array(parts, dtype=object).reshape(data.n, -1).sum(axis=0)) == steps(whole, q)
-    order = np.random.default_rng(8).permutation(data.n)
-    shuffled = bare_records(data.X[order], data.y[order], data.offsets, **options)
-    for n_threads in (1, 2, 3, 7):
-        again = kernels.glm_gradient(shuffled, w, n_threads=n_threads, **how)
-        np.testing.assert_array_equal(again, whole)
-    split = bare_records(data.X, data.y, [0, 1, 1, 513, 2000, data.n], **options)
-    silos = kernels.glm_gradient(split, w, **how)
-    assert not np.any(silos[1])
-    np.testing.assert_array_equal(silos.sum(axis=0), whole[0])
-
-
-@pairwise("isa", "layout", "loss")
-def test_minibatch_is_the_full_kernel_on_gathered_records(make, layout, bare_records, loss):
-    data = make(n=3000, **layout)
-    rng = np.random.default_rng(6)
-    rows = [np.arange(data.offsets[0], data.offsets[1])[::-1], [], [data.offsets[2]]]
-    rows.append(rng.integers(data.offsets[3], data.offsets[4], 1500))
-    offsets = np.cumsum([0, *(len(r) for r in rows)])
-    rows = np.concatenate(rows).astype(np.int64)
-    options = {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
-    gathered = bare_records(data.X[rows], data.y[rows], offsets, **options)
-    w = models(data)
-    how = {"loss": loss, "clip": 0.4, "silo_weight": np.array([1.0, 0.5, 0.0, 0.25])}
-    np.testing.assert_array_equal(
-        kernels.glm_gradient(data, w, rows=(rows, offsets), **how),
-        kernels.glm_gradient(gathered, w, **how),
-    )
-
-
 def test_an_empty_minibatch_is_zero(make):
     data = make()
     nothing = (np.empty(0, dtype=np.int64), np.zeros(data.m + 1, dtype=np.int64))
@@ -602,43 +498,6 @@ def test_more_silos_than_records_in_the_minibatch(make):
     assert not np.any(np.delete(out, j, axis=0))
 
 
-@pytest.mark.isa
-@pairwise("layout", "loss")
-def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
-    fused = [name for name in _core.isa_names() if name != "base"]
-    if len(fused) < 2:
-        pytest.skip("this processor runs one instruction set with FMA: no other to compare")
-    data = make(n=700, p=77, **layout)
-    w = models(data)
-    before, results = _core.isa(), []
-    try:
-        for name in fused:
-            _core._use_isa(name)
-            gradient = kernels.glm_gradient(data, w, loss=loss, clip=0.5)
-            results.append((kernels.glm_margins(data, w), gradient))
-    finally:
-        _core._use_isa(before)
-    for result in results[1:]:
-        for ours, first in zip(result, results[0], strict=True):
-            np.testing.assert_array_equal(ours, first)
-
-
-@pairwise("layout", "loss")
-def test_the_baseline_differs_by_roundings_only(make, layout, loss):
-    if _core.isa_names()[0] == "base":
-        pytest.skip("the baseline is all there is here")
-    data = make(n=700, p=77, **layout)
-    w, grid, results = models(data), 2.0**-35, []
-    before = _core.isa()
-    try:
-        for name in (before, "base"):
-            _core._use_isa(name)
-            results.append(kernels.glm_gradient(data, w, loss=loss, clip=0.5, grid=grid))
-    finally:
-        _core._use_isa(before)
-    assert np.max(np.abs(results[0] - results[1])) <= data.n * grid
-
-
 def test_concurrent_calls_do_not_disturb_each_other(make):
     sets = [make(n=4000, seed=s) for s in range(4)]
     alone = [kernels.glm_gradient(data, models(data), clip=0.5, n_threads=1) for data in sets]
@@ -653,43 +512,12 @@ def test_concurrent_calls_do_not_disturb_each_other(make):
         assert all(pool.map(work, range(4)))
 
 
-@pytest.mark.processes
-def test_a_forked_child_finishes_after_a_parallel_region_in_the_parent():
-    program = """
-        import os, sys
-        import numpy as np
-        from dpkern import kernels
-        G = np.random.default_rng(0).standard_normal((20_000, 10))
-        parent = kernels.clip_and_sum(G, clip=1.0, n_threads=2)
-        child = os.fork()
-        if child == 0:
-            same = np.array_equal(kernels.clip_and_sum(G, clip=1.0, n_threads=2), parent)
-            os._exit(0 if same else 1)
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    """
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program)]
-    subprocess.run(command, check=True, timeout=60)
-
-
 def test_one_record_of_one_feature(bare_records):
     data = bare_records(np.array([[2.0]]), np.array([1.0]), [0, 1])
     w = np.array([0.25])
     np.testing.assert_array_equal(kernels.glm_margins(data, w), [0.5])
     np.testing.assert_array_equal(kernels.glm_losses(data, w, loss="squared"), [0.125])
     np.testing.assert_array_equal(kernels.glm_gradient(data, w, loss="squared", clip=8.0), [[-1.0]])
-
-
-def test_out_is_written_and_returned(make):
-    data = make()
-    w = models(data)
-    for kernel, shape, how in (
-        (kernels.glm_margins, (data.n,), {}),
-        (kernels.glm_losses, (data.m,), {"loss": "logistic"}),
-        (kernels.glm_gradient, (data.m, data.d), {"clip": 1.0}),
-    ):
-        out = np.full(shape, np.nan)
-        assert kernel(data, w, out=out, **how) is out
-        np.testing.assert_array_equal(out, kernel(data, w, **how))
 
 
 def misaligned(shape):

@@ -1,13 +1,11 @@
 """Local runs: the compiled kernel, its reference, and one step at a time."""
 
 import math
-import subprocess
-import sys
-import textwrap
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from makers import FUSED, assert_same_on
 from pairwise import pairwise
 from rounding import is_fused
 
@@ -152,16 +150,12 @@ def test_anchored_steps_end_at_the_prox_of_the_mean_loss(make):
 @pairwise("layout", options=OPTIONS)
 def test_same_bits_for_any_number_of_threads_and_instruction_set_with_fma(make, layout, options):
     data = make(n=500, p=40, **layout)
-    w, before = np.zeros(data.d), _core.isa()
-    results = []
-    for isa in (name for name in _core.isa_names() if name != "base"):
-        _core._use_isa(isa)
-        results += [
-            run(kernels.glm_local_descent, data, w, n_threads=k, **options) for k in (1, 2, 3, 7)
-        ]
-    _core._use_isa(before)
-    for result in results[1:]:
-        np.testing.assert_array_equal(result, results[0])
+    w = np.zeros(data.d)
+    one, *more = [
+        run(kernels.glm_local_descent, data, w, n_threads=k, **options) for k in (1, 2, 3, 7)
+    ]
+    assert all(np.array_equal(one, other) for other in more)
+    assert_same_on(FUSED, lambda: [run(kernels.glm_local_descent, data, w, **options)])
 
 
 def fma(a, b, c):
@@ -264,34 +258,6 @@ def test_a_call_takes_one_release_of_a_stream_where_it_needs_noise(make):
     np.testing.assert_array_equal(
         kernels.gaussian(3, 1.0, rng=stream), kernels.gaussian(3, 1.0, rng=same)
     )
-
-
-@pytest.mark.processes
-def test_a_forked_child_finishes_after_a_parallel_region_in_the_parent():
-    program = """
-        import os, sys
-        import numpy as np
-        import dpkern as dpk
-        X = np.random.default_rng(0).standard_normal((20_000, 10))
-        data = dpk.SiloData(X, np.sign(X[:, 0]), np.arange(0, 20_001, 5_000))
-        how = dict(loss="logistic", clip=1.0, steps=3, step_size=0.1, n_threads=2)
-        how |= dict(sigma=1.0, grid=2.0**-20, rng=1)
-        parent = dpk.kernels.glm_local_descent(data, np.zeros(10), **how)
-        child = os.fork()
-        if child == 0:
-            again = dpk.kernels.glm_local_descent(data, np.zeros(10), **how)
-            os._exit(0 if np.array_equal(again, parent) else 1)
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    """
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program)]
-    subprocess.run(command, check=True, timeout=60)
-
-
-def test_out_is_written_and_returned(make):
-    data = make(n=60, p=3)
-    out = np.full((data.m, 3), np.nan)
-    assert run(kernels.glm_local_descent, data, np.zeros(3), out=out) is out
-    np.testing.assert_array_equal(out, run(kernels.glm_local_descent, data, np.zeros(3)))
 
 
 BAD = [

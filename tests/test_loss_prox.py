@@ -11,9 +11,9 @@ from makers import assert_refused
 from pairwise import pairwise
 from scipy import LowLevelCallable
 
-from dpkern import _core, kernels
+from dpkern import kernels
 from dpkern import reference as ref
-from dpkern.models.losses import Custom, Huber, Logistic, Squared
+from dpkern.models.losses import Custom, Huber
 from dpkern.reference.admm import effective_rows as reference_rows
 from dpkern.reference.loss import block
 
@@ -170,26 +170,6 @@ def test_a_record_has_the_same_bits_whoever_its_neighbours_are(make, loss):
     )
 
 
-@pytest.mark.isa
-@pairwise("layout", "convex")
-def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
-    fused = [name for name in _core.isa_names() if name != "base"]
-    if len(fused) < 2:
-        pytest.skip("one instruction set with fused multiply-add here")
-    data = make(n=700, p=77, **layout)
-    V = points(data)
-    before, results = _core.isa(), []
-    try:
-        for name in fused:
-            _core._use_isa(name)
-            results.append(kernels.loss_prox(data, V, 4.0, loss=loss, clip=0.5))
-    finally:
-        _core._use_isa(before)
-    for result in results[1:]:
-        for ours, first in zip(result, results[0], strict=True):
-            np.testing.assert_array_equal(ours, first)
-
-
 def huber(y, z):
     r = z - y
     small = np.abs(r) <= 0.7
@@ -288,13 +268,3 @@ def test_an_out_that_overlaps_the_points_is_refused(make):
     memory = np.zeros((301, 11))
     with pytest.raises(ValueError, match="out must be V itself or share no memory with it"):
         kernels.loss_prox(data, memory[:-1], 1.0, loss="logistic", clip=1.0, out=memory[1:])
-
-
-def test_losses_are_taken_by_name_and_by_object(make):
-    data = make()
-    for name, loss in (("logistic", Logistic()), ("squared", Squared())):
-        by_name, by_object = (
-            kernels.loss_prox(data, points(data), 1.0, loss=one, clip=1.0)[1]
-            for one in (name, loss)
-        )
-        np.testing.assert_array_equal(by_name, by_object)

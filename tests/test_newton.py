@@ -1,9 +1,6 @@
 """Newton directions: reference, truncated system, floor, scale, threads, forks, bad input."""
 
 import math
-import subprocess
-import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -150,25 +147,6 @@ def test_concurrent_calls_agree_and_leave_the_threads_of_blas_as_they_were():
     finally:
         for lib, threads in zip(libraries, before, strict=True):
             lib.set_num_threads(threads)
-
-
-@pytest.mark.processes
-def test_a_forked_child_finishes_after_a_parallel_region_in_the_parent():
-    program = """
-        import os, sys
-        import numpy as np
-        from dpkern import kernels
-        H = np.random.default_rng(0).standard_normal((4, 90, 90))
-        g = np.ones((4, 90))
-        parent = kernels.newton_direction(H, g, floor=0.5, n_threads=2)
-        child = os.fork()
-        if child == 0:
-            again = kernels.newton_direction(H, g, floor=0.5, n_threads=2)
-            os._exit(0 if np.array_equal(again, parent) else 1)
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    """
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program)]
-    subprocess.run(command, check=True, timeout=60)
 
 
 def spoiled(value):

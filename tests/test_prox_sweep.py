@@ -381,29 +381,6 @@ def test_no_bit_depends_on_threads_or_kept_norms(make, layout, kind):
         assert_identical(again, results[0])
 
 
-@pytest.mark.isa
-@pairwise("layout", "convex", kind=KINDS)
-def test_fused_instruction_sets_give_the_same_bits(make, layout, loss, kind):
-    fused = [name for name in _core.isa_names() if name != "base"]
-    if len(fused) < 2:
-        pytest.skip("one instruction set with fused multiply-add here")
-    data = make(n=700, p=77, **layout)
-    before, results = _core.isa(), []
-    how = dict(loss=loss, clip=0.5, prox_step=2.0, relaxation=0.4, grid=2.0**-25)
-    if kind == "public":
-        how |= {"sigma": 0.3, "rng": 5}
-    try:
-        for name in fused:
-            _core._use_isa(name)
-            state = state_of(kind, data)
-            sums = [kernels.prox_sweep(data, state, z, **how) for z in centers(data, 2)]
-            results.append([*sums, *arrays(state)])
-    finally:
-        _core._use_isa(before)
-    for result in results[1:]:
-        assert_identical(result, results[0])
-
-
 def noise_of(data, *, sigma=1.5, grid=2.0**-20, rng=3, **how):
     """What a message holds beside its noiseless self; exact at z = 0, u = 0 and lam = 1/2."""
     how = dict(loss="logistic", clip=1.0, prox_step=1.0, relaxation=0.5, grid=grid) | how

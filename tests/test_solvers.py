@@ -4,9 +4,6 @@ import dataclasses
 import functools
 import json
 import math
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -475,28 +472,6 @@ def test_runs_in_several_threads_at_once_are_those_of_one_thread(solver):
         together = list(pool.map(run, range(8)))
     for seed, w in enumerate(together):
         np.testing.assert_array_equal(w, run(seed))
-
-
-FORK = """
-import os, sys
-import numpy as np
-import dpkern as dpk
-X = np.random.default_rng(0).standard_normal((4000, 30))
-data = dpk.SiloData(X, np.sign(X[:, 0]), [0, 4000], row_bound=1.0)
-run = lambda: dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=1.0), clip=1.0, rounds=3,
-                        rng=5, n_threads=2).w
-before = run()
-child = os.fork()
-if child == 0:
-    os._exit(0 if np.array_equal(run(), before) else 1)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-@pytest.mark.processes
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_run_in_a_forked_child_finishes_with_the_same_bits():
-    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=60)
 
 
 @every_offer
