@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -72,6 +73,26 @@ def spy_on(monkeypatch, *kinds):
 
         monkeypatch.setattr(kind, "release", spy)
     return seen
+
+
+class Call(NamedTuple):
+    """One call of a function: its arguments and what it returned."""
+
+    given: tuple
+    how: dict
+    result: object
+
+
+def spy_on_calls(monkeypatch, owner, name):
+    """The list of all calls of a function or method."""
+    calls, function = [], getattr(owner, name)
+
+    def spy(*given, **how):
+        calls.append(Call(given, how, function(*given, **how)))
+        return calls[-1].result
+
+    monkeypatch.setattr(owner, name, spy)
+    return calls
 
 
 def assert_same_on(names, compute, **tolerance):

@@ -8,7 +8,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from makers import BUDGET, assert_refused, recomputed_mu, square, transcript
+from makers import BUDGET, assert_refused, recomputed_mu, spy_on_calls, square, transcript
 from pairwise import pairwise
 
 import dpkern as dpk
@@ -512,14 +512,7 @@ def test_adding_a_record_moves_the_direction_by_no_more_than_is_charged(variant,
 @pytest.mark.parametrize("variant", ["add", "clip"])
 @pytest.mark.parametrize("public", [(10, 32, 64), (1, 1, 1)])
 def test_the_direction_is_charged_by_public_numbers_and_releases(monkeypatch, variant, public):
-    seen, release = [], GaussianMessages.release
-
-    def spy(mechanism, values, **known):
-        out = release(mechanism, values, **known)
-        seen.append((values.copy(), known, out))
-        return out
-
-    monkeypatch.setattr(GaussianMessages, "release", spy)
+    calls = spy_on_calls(monkeypatch, GaussianMessages, "release")
     how = {"variant": variant, "public_size": public, "hess_clip": None}
     result = run("double_noise_newton", silos(), rng=3, **how)
     b = 1.0 / sum(public)
@@ -528,7 +521,7 @@ def test_the_direction_is_charged_by_public_numbers_and_releases(monkeypatch, va
     least = per_margin * std * b / settings._NEWTON_SHARE
     least *= 1.0 + settings._NOISY_STEPS * 4 * (std * b / 0.7) ** 2  # of 4 coordinates
     for t in range(3):
-        (_, _, trace), (_, known, _) = seen[2 * t : 2 * t + 2]
+        trace, known = calls[2 * t].result, calls[2 * t + 1].how
         direction = result.privacy.releases[2 + t]
         mu = direction.sensitivity / direction.std
         norm = result.history["gradient_norm"][t]

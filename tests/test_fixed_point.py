@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from makers import BUDGET, assert_refused, make_silos
+from makers import BUDGET, assert_refused, make_silos, spy_on_calls
 
 import dpkern as dpk
 from dpkern.models.penalties import L1, NonNegative, Simplex
@@ -142,18 +142,11 @@ def test_what_is_declared_of_an_operator_is_on_the_certificate(data):
 
 def test_values_of_a_declared_operator_leave_on_the_noises_grid(monkeypatch, data):
     """round_q(clamp(R(u))) + Z: far values are clamped, what is no number counts as 0."""
-    released = []
-    release = GaussianMessages.release
-
-    def spy(mechanism, values, **how):
-        released.append(release(mechanism, values, **how))
-        return released[-1]
-
-    monkeypatch.setattr(GaussianMessages, "release", spy)
+    calls = spy_on_calls(monkeypatch, GaussianMessages, "release")
     wild = Declared(lambda u: np.array([math.nan, math.inf, -1e308, 0.1]), sensitivity=1e-3)
     with np.errstate(over="raise", invalid="raise"):  # nor is anybody warned of it
         result = run(data, operator=wild, clip=None, rounds=1)
-    (V,) = released
+    (V,) = [call.result for call in calls]
     (entry,) = result.privacy.releases
     assert np.all(np.rint(V / entry.grid) * entry.grid == V)
     assert abs(V[0]) < 15.0 * entry.std

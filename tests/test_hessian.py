@@ -10,7 +10,7 @@ import scipy.sparse
 from adversarial import FLUSH, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from makers import assert_refused
+from makers import assert_refused, spy_on_calls
 from pairwise import pairwise
 from rounding import is_fused
 
@@ -119,18 +119,11 @@ def test_long_models_are_passes_of_their_own(make, monkeypatch):
     """The sums of a shared pass are in memory for every thread."""
     data = make(n=50, csr=True)
     w = np.random.default_rng(5).standard_normal((2, data.d))
-    shared, passes = _core.glm_hessians, []
-
-    def counted(*arguments):
-        passes.append(len(arguments[1]))
-        return shared(*arguments)
-
-    monkeypatch.setattr(_core, "glm_hessians", counted)
-    found = []
+    passes, found = spy_on_calls(monkeypatch, _core, "glm_hessians"), []
     for most in (data.d, data.d - 1):
         monkeypatch.setattr(hessian, "_SHARED_DIM", most)
         found.append(kernels.glm_hessians(data, w, loss="logistic", hess_clip=1.0))
-    assert passes == [2]
+    assert [len(call.given[1]) for call in passes] == [2]
     np.testing.assert_array_equal(*found)
 
 

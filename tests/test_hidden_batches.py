@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from makers import square
+from makers import spy_on_calls, square
 
 import dpkern as dpk
 from dpkern.models.penalties import L2Ball
@@ -225,20 +225,15 @@ def test_no_record_does_more_than_is_charged_and_one_does_nearly_as_much(message
 
 def test_an_order_that_looked_at_the_records_would_not_be_seen_here(messages, monkeypatch):
     """The batches of a run are the same for all records, and all steps of a round get theirs."""
-    calls, descent = [], dpk.kernels.glm_local_descent
-
-    def spy(data, w, **options):
-        calls.append(options["batches"])
-        return descent(data, w, **options)
-
-    monkeypatch.setattr(dpk.kernels, "glm_local_descent", spy)
+    calls = spy_on_calls(monkeypatch, dpk.kernels, "glm_local_descent")
     for seed in (0, 1):
         solve(silos(seed))
-    for ours, theirs in zip(calls[:6], calls[6:], strict=True):
+    batches = [call.how["batches"] for call in calls]
+    for ours, theirs in zip(batches[:6], batches[6:], strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert calls[0].shape == (3, 4, 3)
+    assert batches[0].shape == (3, 4, 3)
     for j, n in enumerate(SIZES):
-        taken = np.concatenate([c[j].ravel() for c in calls[:6]]) - sum(SIZES[:j])
+        taken = np.concatenate([c[j].ravel() for c in batches[:6]]) - sum(SIZES[:j])
         assert np.bincount(taken, minlength=n).max() == -(-6 * 4 * 3 // n)
 
 

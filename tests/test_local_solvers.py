@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from makers import BUDGET, make_silos, spy_on, square
+from makers import BUDGET, make_silos, spy_on, spy_on_calls, square
 
 import dpkern as dpk
 from dpkern.models.penalties import PL
@@ -350,15 +350,8 @@ def test_messages_of_the_sum_carry_their_weights_and_those_of_silos_do_not(monke
 
 @pytest.fixture
 def descents(monkeypatch):
-    """The keyword arguments of every local run."""
-    calls, descent = [], dpk.kernels.glm_local_descent
-
-    def spy(data, w, **options):
-        calls.append(options)
-        return descent(data, w, **options)
-
-    monkeypatch.setattr(dpk.kernels, "glm_local_descent", spy)
-    return calls
+    """Every local run."""
+    return spy_on_calls(monkeypatch, dpk.kernels, "glm_local_descent")
 
 
 @pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS + LAST)
@@ -373,10 +366,10 @@ def test_steps_and_grids_are_those_that_the_sensitivity_was_proved_for(
     last = options.get("accounting") == "last_iterate"
     assert len(descents) == releases * (K if last else 1)
     for call in descents:
-        np.testing.assert_array_equal(call["grid"], grids)
-        np.testing.assert_array_equal(call["step_size"], [0.5] * (1 if last else K))
-        assert call["steps"] == len(call["step_size"])
-        assert call.get("sigma") is None
+        np.testing.assert_array_equal(call.how["grid"], grids)
+        np.testing.assert_array_equal(call.how["step_size"], [0.5] * (1 if last else K))
+        assert call.how["steps"] == len(call.how["step_size"])
+        assert call.how.get("sigma") is None
 
 
 @pytest.mark.parametrize(("name", "options", "releases"), NOISY)
@@ -384,9 +377,9 @@ def test_noise_of_local_steps_is_on_the_grid_of_their_sums(descents, name, optio
     result = run(name, silos(), **options)
     (release,) = result.privacy.releases
     for call in descents:
-        np.testing.assert_array_equal(call["grid"], release.grid)
-        np.testing.assert_array_equal(call["sigma"], release.std)
-        assert isinstance(call["rng"], dpk.NoiseStream)
+        np.testing.assert_array_equal(call.how["grid"], release.grid)
+        np.testing.assert_array_equal(call.how["sigma"], release.std)
+        assert isinstance(call.how["rng"], dpk.NoiseStream)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from makers import assert_refused
+from makers import assert_refused, spy_on
 
 import dpkern as dpk
 from dpkern.privacy import compose_sequential
@@ -30,15 +30,7 @@ def features(n=20_000, seed=0):
 @pytest.fixture
 def spied(monkeypatch):
     """(mechanism, exact counts, released counts) of every release."""
-    seen, release = [], GaussianCounts.release
-
-    def spy(mechanism, counts):
-        released = release(mechanism, counts)
-        seen.append((mechanism, counts.copy(), released.copy()))
-        return released
-
-    monkeypatch.setattr(GaussianCounts, "release", spy)
-    return seen
+    return spy_on(monkeypatch, GaussianCounts)
 
 
 # ------------------------------------------------------------------------------ counts

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
-from makers import BUDGET, make_silos, recomputed_mu, square
+from makers import BUDGET, make_silos, recomputed_mu, spy_on_calls, square
 from pairwise import pairwise
 
 import dpkern as dpk
@@ -405,19 +405,13 @@ def test_models_that_outgrow_the_float_terms_are_refused_and_named(scripted, dat
 
 
 def test_the_model_is_a_function_of_the_silos_messages(data, monkeypatch):
-    sent, release = [], GaussianMessages.release
-
-    def spy(mechanism, values, **bounds):
-        sent.append(release(mechanism, values, **bounds))
-        return sent[-1]
-
-    monkeypatch.setattr(GaussianMessages, "release", spy)
+    calls = spy_on_calls(monkeypatch, GaussianMessages, "release")
     lam, l2 = 0.8, 0.05
     result = run(data, trust="silo", relaxation=lam)
     gamma = result.parameters["prox_step"]
     states, z, p = np.zeros((3, 4)), np.zeros(4), np.array(SIZES) / sum(SIZES)
-    for messages in sent:
-        states = (1.0 - 2.0 * lam) * states + 2.0 * lam * z + messages
+    for call in calls:
+        states = (1.0 - 2.0 * lam) * states + 2.0 * lam * z + call.result
         z = p @ states / (1.0 + gamma * l2)
     np.testing.assert_allclose(result.w, z, rtol=1e-9, atol=1e-12)
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from makers import spy_on_calls
 
 import dpkern as dpk
 from dpkern.privacy import gdp_epsilon, gdp_mu
@@ -217,23 +218,17 @@ def test_silos_that_come_and_go_spend_the_budget_and_no_more(name, trust):
 
 def test_a_silos_weight_multiplies_vectors_that_are_clipped(monkeypatch):
     """om_j clip(g), no longer than om_j C: clipping om_j g instead would be another objective."""
-    seen, release = [], BinomialSum.release
-
-    def spy(mechanism, V, **how):
-        seen.append((np.array(V), how["bound"]))
-        return release(mechanism, V, **how)
-
-    monkeypatch.setattr(BinomialSum, "release", spy)
+    calls = spy_on_calls(monkeypatch, BinomialSum, "release")
     data, clip = silos((10, 40)), 0.05
     solve("minibatch_sgd", data, trust="shuffle", weights="uniform", rounds=1, clip=clip)
-    ((V, bound),) = seen
+    (((_, V), how, _),) = calls
     g = -0.5 * data.y[:, np.newaxis] * data.transform.apply(data.X)
     norms = np.linalg.norm(g, axis=1)
     assert np.mean(norms > 4.0 * clip) > 0.9  # longer than the clip whatever their weight
     weights = np.repeat([1.0, 0.25], [10, 40])
     expected = weights * np.minimum(1.0, clip / norms)
     np.testing.assert_allclose(V, expected[:, np.newaxis] * g, rtol=1e-9, atol=1e-15)
-    assert bound == clip
+    assert how["bound"] == clip
 
 
 def test_certificate_of_the_shuffle_is_that_of_its_coins():
