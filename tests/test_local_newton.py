@@ -46,18 +46,6 @@ def free(data, **options):
 # -------------------------------------------------------------------------- noiseless limits
 
 
-@pytest.mark.parametrize("loss", CONVEX, ids=repr)
-@pytest.mark.parametrize("weights", ["size", "uniform"])
-def test_central_noiseless_run_reaches_the_optimum_that_scipy_finds(loss, weights):
-    data = make_data(loss.task)
-    result = free(data, loss=loss, weights=weights, trust="central", rounds=40)
-    objective = Objective(data, loss, l2=0.05, weights=weights)
-    w, value = objective.minimum()
-    assert objective.value(result.w) - value <= 1e-10
-    np.testing.assert_allclose(result.w, w, atol=1e-4)
-    assert result.converged
-
-
 @pytest.mark.parametrize("loss", SMOOTH, ids=repr)
 @pytest.mark.parametrize("local_steps", [1, 3])
 @pytest.mark.parametrize("step_size", ["damped", "private_search", "paper_search", 0.5])
@@ -96,12 +84,6 @@ def test_unlike_silos_stop_where_their_directions_cancel_and_not_at_the_optimum(
     assert np.linalg.norm(data.weights() @ p) < 1e-8
     assert np.linalg.norm(data.weights() @ g) > 1e-4
     assert not result.converged
-
-
-def test_intercept_without_penalty_is_free_of_it(data):
-    result = free(data, trust="central", l2=0.5, rounds=40, penalize_intercept=False)
-    w, _ = Objective(data, dpk.losses.Logistic(), l2=0.5, penalize_intercept=False).minimum()
-    np.testing.assert_allclose(result.w, w, atol=1e-6)
 
 
 # ------------------------------------------------------------- the algorithm, by its releases
@@ -456,8 +438,6 @@ def test_a_loss_without_convexity_is_refused_before_any_release(data, spied):
             {"trust": "central", "step_size": "private_search", "weights": "uniform"},
             "needs weights='size'",
         ),
-        ({"neighbours": "add_remove"}, "neighbours"),
-        ({"l1": 0.1}, "l1 must be absent in local_newton, which takes l2 alone"),
     ],
 )
 def test_a_bad_argument_is_refused_by_name_before_any_release(data, spied, bad, message):

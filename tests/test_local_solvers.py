@@ -422,10 +422,7 @@ def test_noise_at_every_step_needs_no_row_bound(name, options, releases):
 STEPS = {"local_steps": 5}
 SILO = {"trust": "silo", "accounting": "last_iterate"}
 REFUSED = [
-    ("wd_dp", {"neighbours": "add_remove"}, "neighbours"),
-    ("output_perturbation", {"neighbours": "add_remove"}, "neighbours"),
     ("federated_gd", {"neighbours": "add_remove", **STEPS}, "neighbours"),
-    ("federated_gd", {"local_steps": 0}, "local_steps must be at least 1"),
     ("federated_gd", {"accounting": "last_iterate", **STEPS}, "needs trust='silo'"),
     ("federated_gd", {"accounting": "both", **STEPS}, "accounting must be 'composition' or"),
     ("federated_gd", {"calibration": "paper", "trust": "silo"}, "needs trust='central'"),

@@ -621,13 +621,9 @@ class Unknown(Logistic):
         ({"loss": Unbounded()}, {}, "loss.smoothness must be finite for a minimiser"),
         ({"loss": Unknown()}, {}, "loss.kappa must be finite for a minimiser"),
         ({}, {"row_bound": None}, "row_bound must be finite for a minimiser"),
-        ({"clip": None}, {}, "clip must be given with a budget"),
-        ({"clip": math.inf}, {}, "clip must be finite with a budget"),
-        ({"l1": 0.1}, {}, "l1 must be absent in objective_perturbation"),
         ({"added_l2": 0.0}, {}, "added_l2 must be positive where l2 is 0"),
         ({"added_l2": 0.0, "l2": 1.0, "penalize_intercept": False}, {}, "added_l2 must be posit"),
         ({"added_l2": 1e-6}, {}, "added_l2 must be larger for this budget"),
-        ({"trust": "silo"}, {}, "trust must be 'central'"),
         (
             {"neighbours": "add_remove", "public_size": 29},
             {},

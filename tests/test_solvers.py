@@ -318,10 +318,12 @@ def test_uniform_weights_move_the_optimum(data):
     assert np.max(np.abs(a - b)) > 1e-3
 
 
-def test_intercept_without_penalty_is_free_of_it(data):
-    result = dpk.solve(
-        "gradient_descent", data, budget=None, l2=0.5, rounds=4000, penalize_intercept=False
-    )
+@pytest.mark.parametrize(
+    ("name", "rounds"), [("gradient_descent", 4000), ("local_newton", 40)], ids=str
+)
+def test_intercept_without_penalty_is_free_of_it(data, name, rounds):
+    how = {"l2": 0.5, "rounds": rounds, "penalize_intercept": False}
+    result = dpk.solve(name, data, budget=None, **how)
     objective = Objective(data, dpk.losses.Logistic(), l2=0.5, penalize_intercept=False)
     np.testing.assert_allclose(result.w, objective.minimum()[0], atol=1e-6)
 
@@ -418,19 +420,21 @@ def test_certificate_names_label_dependent_partitions_and_training_monitors():
             {"trust": "silo", "weights": "uniform"},
             lambda d: 2 * np.sqrt(np.sum(1.0 / d.sizes**2)) / d.m,
         ),
+        ("fixed_point", {"operator": "gradient", "step_size": 0.3}, lambda d: 0.6 / d.n),
+        (
+            "fixed_point",
+            {"operator": "coordinate", "step_size": 0.3, "relaxation": 0.5},
+            lambda d: 0.3 / d.n,
+        ),
+        ("fixed_point", {"operator": "admm", "prox_step": 0.3}, lambda d: 0.6 / d.n),
     ],
 )
 def test_noise_of_the_released_step_has_the_calibrated_deviation(data, name, options, expected):
-    clean = dpk.solve(name, data, budget=None, clip=1.0, rounds=1, step_size=1.0, **options).w
+    how = {"clip": 1.0, "rounds": 1, "step_size": 1.0} | options
+    clean = dpk.solve(name, data, budget=None, **how).w
     total = dpk.Budget(mu=0.5)
     draws = np.array(
-        [
-            dpk.solve(
-                name, data, budget=total, clip=1.0, rounds=1, step_size=1.0, rng=seed, **options
-            ).w
-            - clean
-            for seed in range(400)
-        ]
+        [dpk.solve(name, data, budget=total, rng=seed, **how).w - clean for seed in range(400)]
     )
     std = expected(data) / total.mu
     assert np.mean(draws**2) == pytest.approx(std**2, rel=5 * math.sqrt(2 / draws.size))
