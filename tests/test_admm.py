@@ -10,11 +10,7 @@ from makers import BUDGET, assert_refused, make_silos, square
 
 import dpkern as dpk
 from dpkern import kernels
-from dpkern.models.penalties import (
-    L1,
-    L2,
-    PL,
-)
+from dpkern.models.penalties import L1, L2, PL
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.sampling.participation import Graph, sample_users, walk_graph
 from dpkern.solvers import Objective

@@ -100,13 +100,7 @@ def test_even_sizes_differ_by_at_most_one(n, m, seed):
 def test_two_groups_have_the_stated_ratio(s, half, ratio):
     n = half * s * (1 + ratio)
     data = SiloData.split(
-        np.ones((n, 1)),
-        np.ones(n),
-        2 * half,
-        how="two_groups",
-        ratio=ratio,
-        seed=0,
-        classes=[0, 1],
+        np.ones((n, 1)), np.ones(n), 2 * half, how="two_groups", ratio=ratio, seed=0, classes=[0, 1]
     )
     assert np.array_equal(data.sizes, [ratio * s] * half + [s] * half)
 

@@ -76,10 +76,7 @@ def test_every_way_through_the_rows_gives_the_same_bits(make, loss, width, form)
         first = kernels.glm_difference(data, new, old, n_threads=1, **how)
         grid = None if math.isinf(clip) else finest_grid(n, clip)
         np.testing.assert_allclose(
-            first,
-            ref.glm_difference(data, new, old, grid=grid, **how),
-            rtol=1e-12,
-            atol=n * 1e-13,
+            first, ref.glm_difference(data, new, old, grid=grid, **how), rtol=1e-12, atol=n * 1e-13
         )
         margins = kernels.glm_margins(data, old)
         data.row_norms = kernels.glm_norms(data)

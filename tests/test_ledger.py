@@ -315,11 +315,7 @@ def test_sampling_is_charged_as_full_composition():
 
 # The correction: with probability 2^-100 per draw the noise is another, under both data sets.
 @settings(max_examples=100, deadline=None)
-@given(
-    mu=st.floats(0.01, 8.0),
-    epsilon=st.floats(0.0, 20.0),
-    draws=st.integers(1, 2**60),
-)
+@given(mu=st.floats(0.01, 8.0), epsilon=st.floats(0.0, 20.0), draws=st.integers(1, 2**60))
 def test_delta_carries_the_sampler_error_of_every_draw(mu, epsilon, draws):
     certificate = Certificate(
         trust="central", noise="os", guarantee=GaussianDP(mu=mu), n_draws=draws
@@ -338,11 +334,7 @@ def test_delta_carries_the_sampler_error_of_every_draw(mu, epsilon, draws):
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    mu=st.floats(0.01, 8.0),
-    exponent=st.floats(-40.0, -0.01),
-    draws=st.integers(0, 2**60),
-)
+@given(mu=st.floats(0.01, 8.0), exponent=st.floats(-40.0, -0.01), draws=st.integers(0, 2**60))
 def test_epsilon_inverts_the_corrected_delta(mu, exponent, draws):
     delta = 10.0**exponent
     certificate = Certificate(

@@ -276,10 +276,7 @@ BAD = [
     ({"prox": PL(0.6)}, "step_size times the strength of prox must .* got 0.3"),
     ({"prox": Box([0.0] * 4, 1.0)}, "the part of w that prox acts on must .* got 3"),
     ({"prox": "l3"}, "must be one of .*got 'l3'"),
-    (
-        {"sigma": 1.0, "clip": math.inf, "grid": None},
-        "sigma must be None where clip is infinite",
-    ),
+    ({"sigma": 1.0, "clip": math.inf, "grid": None}, "sigma must be None where clip is infinite"),
     ({"sigma": -1.0}, "sigma must be finite and at least 0"),
     ({"sigma": math.nan}, "sigma must be finite and at least 0"),
     ({"sigma": 8.0}, "sigma must be at most 2\\^32 grid"),
@@ -289,14 +286,8 @@ BAD = [
     ({"grid": 0.5}, "grid must be at most"),
     ({"out": np.zeros((3, 4))}, "out must be a float64 array"),
     ({"silos": [0, 1]}, "silos must be an int64 array"),
-    (
-        {"silos": np.array([1, 0])},
-        "silos must be distinct and increasing in 0 .. 3, got others",
-    ),
-    (
-        {"silos": np.array([3, 4])},
-        "silos must be distinct and increasing in 0 .. 3, got others",
-    ),
+    ({"silos": np.array([1, 0])}, "silos must be distinct and increasing in 0 .. 3, got others"),
+    ({"silos": np.array([3, 4])}, "silos must be distinct and increasing in 0 .. 3, got others"),
     ({"silos": np.empty(0, dtype=np.int64)}, "silos must hold at least one"),
     ({"n_threads": 0}, "n_threads must be"),
 ]

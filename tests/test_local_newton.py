@@ -332,9 +332,7 @@ def test_the_papers_search_certifies_nothing(data):
     assert any("Equation (10)" in release.what for release in certificate.releases)
 
 
-def test_the_papers_search_leaks_neighbours_with_equal_releases_take_different_steps(
-    monkeypatch,
-):
+def test_the_papers_search_leaks_neighbours_with_equal_releases_take_different_steps(monkeypatch):
     """A draw that both can produce: the same released gradient and Hessian, another step.
 
     The step is then an event of positive probability under one data set and of probability 0 under

@@ -326,8 +326,7 @@ def test_a_sum_on_another_grid_than_the_noise_is_caught(source, sizes):
 
 @pytest.mark.parametrize("mu", [0.5, None])
 @pytest.mark.parametrize(
-    "steps",
-    [0.5, 1.0 + 2.0**-52, 2.0**52 + 1.0, -(2.0**53), math.nan, math.inf, -math.inf, 1e-300],
+    "steps", [0.5, 1.0 + 2.0**-52, 2.0**52 + 1.0, -(2.0**53), math.nan, math.inf, -math.inf, 1e-300]
 )
 def test_entries_off_the_grid_are_refused_without_showing_them(source, mu, steps):
     mechanism, ledger = a_sum(mu=mu)

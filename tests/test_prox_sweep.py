@@ -163,13 +163,7 @@ def test_the_logistic_root_is_found_from_any_state(bare_records, gamma):
     data = bare_records(a.reshape(-1, 1), y, [0, len(y)])
     state = ProxState(np.zeros(1), start.copy())
     kernels.prox_sweep(
-        data,
-        state,
-        np.array([z]),
-        loss="logistic",
-        clip=math.inf,
-        prox_step=gamma,
-        relaxation=0.5,
+        data, state, np.array([z]), loss="logistic", clip=math.inf, prox_step=gamma, relaxation=0.5
     )
     with mpmath.workdps(40):
         for found, row, s, label in zip(state.scale, a, start, y, strict=True):
@@ -403,12 +397,7 @@ def test_noise_is_the_draws_of_the_records_own_numbers(make, p):
         draws = np.empty((data.n, p))
         with NoiseStream(3) as stream, stream.release() as release:
             _core.gaussian(
-                release.key,
-                Purpose.USER,
-                np.full(data.n, sigma),
-                np.full(data.n, grid),
-                draws,
-                1,
+                release.key, Purpose.USER, np.full(data.n, sigma), np.full(data.n, grid), draws, 1
             )
         np.testing.assert_array_equal(noise, draws)
 
