@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from makers import recomputed_mu, transcript
+from released_data import data
 from released_runs import DELTA, EPSILON, budget, runs
 
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
@@ -13,6 +14,7 @@ from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.privacy.mechanisms.last_iterate import LastIterate
 from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.solvers.base import Run
 
 MECHANISMS = (BinomialSum, GaussianSum, GaussianHessian, LastIterate, GaussianMessages)
 # A search on numbers without noise, and noise of a length for another norm.
@@ -64,3 +66,13 @@ def test_equal_releases_of_other_records_give_equal_results(id):
     run = runs()[id]
     first, other = run.run(1), replace(run, data=f"{run.data}-other").run(1)
     assert transcript(first) == transcript(other)
+
+
+@pytest.mark.parametrize("id", runs())
+def test_compiled_rounds_have_the_bits_of_the_loop_in_the_solvers_page(monkeypatch, id):
+    """In calls of two rounds: models, histories, ledgers and messages."""
+    monkeypatch.setattr("dpkern.solvers.base.run._CHUNK_NUMBERS", 2 * data(runs()[id].data).d)
+    compiled = runs()[id].run(1)
+    monkeypatch.setattr(Run, "is_watched", True)
+    loop = runs()[id].run(1)
+    assert transcript(compiled) == transcript(loop)

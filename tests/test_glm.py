@@ -112,6 +112,20 @@ def test_gradient_agrees_with_its_reference(make, layout, loss, clip):
             )
 
 
+def assert_each(data, w, clip, grid=None, *, n_threads=(None,), **how):
+    """Gradients of several models have the bits of each by itself; returns them."""
+    grids = [None] * len(w) if grid is None else np.broadcast_to(grid, (len(w), data.m))
+    clips = np.broadcast_to(clip, len(w))
+    each = [
+        kernels.glm_gradient(data, model, clip=C, grid=q, **how)
+        for model, C, q in zip(w, clips, grids, strict=True)
+    ]
+    for k in n_threads:
+        found = kernels.glm_gradients(data, w, clip=clip, grid=grid, n_threads=k, **how)
+        np.testing.assert_array_equal(found, each)
+    return found
+
+
 @pairwise("isa", "layout", "loss", k=[2, 5, 16])
 def test_gradients_of_several_models_have_the_bits_of_each(make, layout, loss, k):
     data = make(n=1500, **layout)
@@ -128,16 +142,10 @@ def test_gradients_of_several_models_have_the_bits_of_each(make, layout, loss, k
     )
     for w in (rng.standard_normal((k, data.d)), rng.standard_normal((k, data.m, data.d))):
         for batch in (None, (rows, offsets)):
-            options = dict(loss=loss, silo_weight=weight, rows=batch)
-            each = [
-                kernels.glm_gradient(data, w[i], clip=clip[i], grid=grid[i], **options)
-                for i in range(k)
-            ]
-            for n_threads in (1, 2, 5):
-                how = dict(clip=clip, grid=grid, n_threads=n_threads, **options)
-                np.testing.assert_array_equal(kernels.glm_gradients(data, w, **how), each)
+            how = dict(loss=loss, silo_weight=weight, rows=batch)
+            found = assert_each(data, w, clip, grid, n_threads=(1, 2, 5), **how)
             data.row_norms = kernels.glm_norms(data)
-            np.testing.assert_array_equal(kernels.glm_gradients(data, w, **how), each)
+            np.testing.assert_array_equal(assert_each(data, w, clip, grid, **how), found)
             data.row_norms = None
 
 
@@ -163,12 +171,8 @@ def test_gradients_of_several_models_take_rows_of_any_length(bare_records):
             data = bare_records(stored, y, offsets, intercept=p % 8 < 2)
             for k in (1, 2, 3, 4, 7, 9):
                 w, clip = rng.standard_normal((k, data.d)), rng.uniform(0.5, 2.0, k)
-                weight = [0.5, 1.0, 0.7]
-                found = kernels.glm_gradients(data, w, clip=clip, silo_weight=weight)
-                for i in range(k):
-                    one = kernels.glm_gradient(data, w[i], clip=clip[i], silo_weight=weight)
-                    np.testing.assert_array_equal(found[i], one)
-                    assert np.all(np.isfinite(one))
+                found = assert_each(data, w, clip, silo_weight=[0.5, 1.0, 0.7])
+                assert np.all(np.isfinite(found))
 
 
 @pytest.mark.usefixtures("isa")
@@ -180,10 +184,7 @@ def test_gradients_of_many_sparse_models_have_the_bits_of_each(k, make):
         data = make(n=150, csr=True, affine=affine, intercept=True)
         w, clip = rng.standard_normal((k, data.d)), rng.uniform(0.1, 3.0, k)
         grid = 2.0 ** rng.integers(-38, -30, (k, data.m))
-        found = kernels.glm_gradients(data, w, clip=clip, grid=grid)
-        for i in range(k):
-            one = kernels.glm_gradient(data, w[i], clip=clip[i], grid=grid[i])
-            np.testing.assert_array_equal(found[i], one)
+        assert_each(data, w, clip, grid)
 
 
 @pytest.mark.usefixtures("isa")
@@ -205,10 +206,7 @@ def test_sparse_rows_of_one_number_but_for_an_entry(dtype, bare_records):
         data = bare_records(X, rng.choice([-1.0, 1.0], n), [0, n], intercept=intercept)
         for k in (3, 16, 32):
             w, clip = rng.standard_normal((k, data.d)), rng.uniform(0.1, 3.0, k)
-            found = kernels.glm_gradients(data, w, clip=clip, grid=2.0**-35)
-            for i in range(k):
-                one = kernels.glm_gradient(data, w[i], clip=clip[i], grid=2.0**-35)
-                np.testing.assert_array_equal(found[i], one)
+            assert_each(data, w, clip, 2.0**-35)
 
 
 @pytest.mark.usefixtures("isa")
@@ -226,12 +224,9 @@ def test_limits_of_several_models_are_rounded_as_quotients(k, bare_records):
         w = np.full((k, 2), 1e-9 / scale)
         grid = 2.0 ** np.ceil(np.log2(clip * 2.0**-51))
         how = {"loss": "logistic", "silo_weight": np.ones(m)}
-        found = kernels.glm_gradients(data, w, clip=clip, grid=grid[:, None] * np.ones(m), **how)
-        for i in range(k):
-            one = kernels.glm_gradient(data, w[i], clip=clip[i], grid=grid[i], **how)
-            np.testing.assert_array_equal(found[i], one)
-            if scale >= 1.0:
-                assert np.abs(np.abs(one[:, 0]) / clip[i] - 1.0).max() < 1e-12
+        found = assert_each(data, w, clip, grid[:, None] * np.ones(m), **how)
+        if scale >= 1.0:
+            assert np.abs(np.abs(found[:, :, 0]) / clip[:, None] - 1.0).max() < 1e-12
 
 
 @pytest.mark.usefixtures("isa")
@@ -250,11 +245,7 @@ def test_products_in_the_middle_of_two_points_go_to_the_even_one(k, bare_records
             grids = np.full((k, 2), q)
             grids[-1] *= last
             grids[:, 0] *= silo
-            how = {"loss": "squared", "clip": clip, "n_threads": 1}
-            found = kernels.glm_gradients(data, w, grid=grids, **how)
-            for i in (0, k - 1):
-                one = kernels.glm_gradient(data, w[i], grid=grids[i], **how)
-                np.testing.assert_array_equal(found[i], one)
+            found = assert_each(data, w, clip, grids, n_threads=(1,), loss="squared")
         return found[0, 1, 0]
 
     for q in (2.0**-36, 2.0**-30, 2.0**-8):
@@ -278,11 +269,8 @@ def test_sums_of_several_models_may_be_as_long_as_those_of_one(bare_records):
     clip, factor = 8.0, np.nextafter(7.5, 8.0)  # its last digit is 1
     for n in (2, 3, 5, 8, 40, 64, 200, 1000):
         data = bare_records(np.ones((n, 1)), np.full(n, -factor), [0, n])
-        how = {"loss": "squared", "clip": clip, "grid": finest_grid(n, clip)}
-        one = kernels.glm_gradient(data, [0.0], **how)
-        assert one[0, 0] / n == pytest.approx(7.5, rel=1e-9)
-        several = kernels.glm_gradients(data, np.zeros((3, 1)), **how)
-        np.testing.assert_array_equal(several, [one] * 3)
+        found = assert_each(data, np.zeros((3, 1)), clip, finest_grid(n, clip), loss="squared")
+        assert found[0, 0, 0] / n == pytest.approx(7.5, rel=1e-9)
 
 
 def test_gradients_of_several_models_refuse_what_one_does(make):
@@ -309,12 +297,7 @@ def test_gradients_of_several_models_saturate(make):
     data = make(n=200, p=3, m=2)
     w, q = np.random.default_rng(0).standard_normal((2, data.d)), 200 / 2.0**59
     q = 2.0 ** math.ceil(math.log2(q))
-    how = {"loss": "squared", "grid": q, "saturate": True}
-    found = kernels.glm_gradients(data, 1e3 * w, clip=[1.0, 0.5], **how)
-    for i, clip in enumerate((1.0, 0.5)):
-        np.testing.assert_array_equal(
-            found[i], kernels.glm_gradient(data, 1e3 * w[i], clip=clip, **how)
-        )
+    found = assert_each(data, 1e3 * w, [1.0, 0.5], q, loss="squared", saturate=True)
     assert np.any(np.abs(found) == 2.0**52 * q)
 
 

@@ -143,6 +143,7 @@ def test_steps_of_the_theorem_count_local_steps_and_their_period():
         np.testing.assert_allclose(
             result.history["step_size"], steps.reshape(3, K).sum(axis=1), rtol=1e-12
         )
+        assert steps[0] <= 1 / (4 * L)
 
 
 # --------------------------------------------------------------------------- the papers' noise

@@ -431,13 +431,6 @@ def test_noise_is_that_of_one_record_of_the_silo_and_falls_with_its_size():
         assert central.sensitivity == pytest.approx(expected, rel=1e-3)
 
 
-@pytest.mark.parametrize("trust", TRUSTS)
-def test_without_a_budget_nothing_is_certified(data, trust):
-    certificate = run(data, budget=None, trust=trust).privacy
-    assert certificate.mu == math.inf
-    assert all(np.min(r.sensitivity) == math.inf for r in certificate.releases)
-
-
 # ------------------------------------------------------------------------------- bad input
 
 

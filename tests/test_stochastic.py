@@ -91,12 +91,6 @@ def test_a_restart_begins_where_the_run_before_returns():
     np.testing.assert_allclose(restarted.coef, descent.coef, rtol=1e-12)
 
 
-def test_one_pass_costs_one_release():
-    ((std, _, times),) = stds(solve("prox_sgd", rounds=5, batch_size=4).privacy, "gradients")
-    assert times == 5
-    np.testing.assert_allclose(std, 2.0 * C / MU, rtol=1e-9)
-
-
 @pytest.mark.parametrize("trust", ["silo", "central"])
 @pytest.mark.parametrize(
     ("name", "options", "refreshes", "share"),
