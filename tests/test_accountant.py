@@ -310,9 +310,6 @@ def test_a_certificate_that_states_nothing_has_no_room(accountant):
         accountant.charge("records", nothing)
 
 
-# ------------------------------------------------------------------------ refusals and failures
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -404,9 +401,6 @@ def test_units_must_fit(path, tmp_path, data):
     )
     with pytest.raises(ValueError, match="unit must be that of the accountant"):
         fit(data, nobody)
-
-
-# ----------------------------------------------------------------------------- parts
 
 
 def test_parts_compose_in_parallel_and_what_is_of_no_part_counts_for_all(accountant, data):

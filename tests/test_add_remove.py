@@ -242,9 +242,6 @@ def test_rows_of_hessians_suit_twice_the_public_size_and_any_number_of_records()
         assert grid_records(n) << 11 >= 2**31
 
 
-# --------------------------------------------------------------------------------- mechanisms
-
-
 def test_sensitivities_are_those_of_one_record_more_or_less():
     with NoiseStream(0) as rng:
         how = {"what": "s", "dim": 3, "sizes": (9, 5), "mu": 0.5}
@@ -262,9 +259,6 @@ def test_sensitivities_are_those_of_one_record_more_or_less():
         assert (H.records, H2.records) == (grid_records(14), None)
         triangle = GaussianHessian(channels[1], hess_clip=0.7, triangle=True, **how)
         assert triangle.sensitivity == pytest.approx(0.7 + math.sqrt(6) * triangle.grid, rel=1e-12)
-
-
-# -------------------------------------------------------------------------------- certificates
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
@@ -579,9 +573,6 @@ def test_public_sizes_are_the_weights_and_denominators():
             how = {"weights": weights, "trust": trust, "step_size": 1.0, "rounds": 1}
             w = run("gradient_descent", data, budget=None, **how).w
             np.testing.assert_allclose(w, -mean, atol=1e-9)
-
-
-# ------------------------------------------------------------------------------------ refusals
 
 
 def test_every_solver_that_offers_these_neighbours_is_tried_here():

@@ -73,9 +73,6 @@ def run(data, options, **more):
     return dpk.solve("admm", data, **(parameters | options | more))
 
 
-# -------------------------------------------------------------------------------- optimum
-
-
 def test_lasso_is_that_of_scikit_learn():
     from sklearn.linear_model import Lasso
 
@@ -457,9 +454,6 @@ def test_the_model_is_a_function_of_the_users_messages(sweeps, data, name):
     np.testing.assert_allclose(result.w, z, rtol=1e-9, atol=1e-12)
 
 
-# ---------------------------------------------------------------------------- certificates
-
-
 def test_noise_draws_of_every_user_are_counted(data):
     central, local, federated, token = (
         run(data, MODES[name][0]).privacy.n_draws
@@ -637,9 +631,6 @@ def test_paper_noise_of_several_rounds_is_charged_message_by_message(data, optio
     token = "mode" in options and options["mode"] == "token"
     assert certificate.bound == ("exact" if token else "upper")
     assert any("proved" in note for note in certificate.notes)
-
-
-# ------------------------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize(

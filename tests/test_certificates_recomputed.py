@@ -114,9 +114,6 @@ def test_series(seed):
     assert_composed(certificate, 3, delta)
 
 
-# ------------------------------------------------------------------------------ shuffle
-
-
 def exact_epsilon(coins, shift, times, delta):
     """Epsilon of so many releases of Bin(coins, 1/2), of which one record moves each by `shift`.
 

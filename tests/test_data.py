@@ -1033,9 +1033,6 @@ class FirstComeFirst(np.random.Generator):
         return np.arange(n)
 
 
-# ---- weights
-
-
 def test_weights_are_shares_of_records_or_equal():
     X, y = records()
     data = SiloData(X, y, [0, 3, 12])
@@ -1044,8 +1041,6 @@ def test_weights_are_shares_of_records_or_equal():
     with pytest.raises(ValueError, match="weights must be 'size' or 'uniform', got 'sizes'"):
         data.weights("sizes")
 
-
-# ---- bad input: one row per way to be wrong. Secret values must not show in messages.
 
 SECRET = 987654.25
 GOOD_X, GOOD_Y = records()

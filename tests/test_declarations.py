@@ -221,9 +221,6 @@ def test_plans_and_audits_read_the_declaration(monkeypatch):
     assert arguments["rounds"] == 2
 
 
-# ------------------------------------------------------------------------------- certificate
-
-
 @pytest.mark.parametrize(("name", "trust"), OFFERED)
 def test_the_certificate_declares_every_option_but_those_of_no_concern_to_privacy(
     data, name, trust
@@ -250,9 +247,6 @@ def test_what_a_certificate_once_forgot_is_declared(data):
         "wd_dp", data, l2=0.1, step_size=0.1, accounting="last_iterate", **short("wd_dp", "silo")
     )
     assert last.privacy.declared["accounting"] == "last_iterate"
-
-
-# ------------------------------------------------------------------------------- bad input
 
 
 @every_solver

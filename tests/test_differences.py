@@ -211,8 +211,6 @@ def test_a_curvature_that_is_not_positive_is_refused(make, bad):
         )
 
 
-# ------------------------------------------------------------------------------ what is charged
-
 C, DELTA = 0.5, 1e-6
 
 

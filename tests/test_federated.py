@@ -245,9 +245,6 @@ def test_certificates_agree_with_dp_accounting(data, t):
     assert result.privacy.declared["colluding"] == t
 
 
-# ------------------------------------------------------------------------------ what is refused
-
-
 def test_what_cannot_be_shared_is_refused(data):
     def refused(match, name="gradient_descent", **arguments):
         with pytest.raises(ValueError, match=match):

@@ -125,9 +125,6 @@ def test_models_are_saved_to_regular_files_only(tmp_path):
     assert dpk.load(tmp_path / "y").coef == result.coef
 
 
-# ------------------------------------------------------------------------------ archives
-
-
 def archive_of(path, compression, **parts):
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, content in parts.items():

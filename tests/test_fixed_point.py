@@ -40,9 +40,6 @@ def mean_of_rows(data):
     return Declared(R, sensitivity=1.0 / N, name="mean of rows")
 
 
-# ------------------------------------------------------------------------------- instances
-
-
 @pytest.mark.parametrize("noise", [None, BUDGET])
 @pytest.mark.parametrize("penalty", [L1(0.02), NonNegative()], ids=lambda p: p.name)
 def test_admm_is_the_iteration_of_its_operator_bit_by_bit(data, noise, penalty):
@@ -115,9 +112,6 @@ def test_relaxation_and_blocks_follow_the_algorithm():
     assert set(result.history["step_size"]) <= set(lam)
 
 
-# ---------------------------------------------------------------------------- certificates
-
-
 def test_rounds_without_an_active_block_cost_nothing(data):
     result = run(data, operator="coordinate", activation=0.05, rounds=40, rng=0)
     (release,) = result.privacy.releases
@@ -152,9 +146,6 @@ def test_values_of_a_declared_operator_leave_on_the_noises_grid(monkeypatch, dat
     assert abs(V[0]) < 15.0 * entry.std
     np.testing.assert_allclose(V[1:3], [2.0**50 * entry.grid, -(2.0**50) * entry.grid], rtol=1e-6)
     assert 2.0**50 * entry.grid > 1e6
-
-
-# ------------------------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize(

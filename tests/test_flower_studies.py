@@ -166,9 +166,6 @@ def test_a_network_that_loses_connections_delays_a_study_and_changes_nothing(tmp
     assert all(np.array_equal(np.load(tmp_path / f"s{j}.npy")[0], model) for j in range(4))
 
 
-# ------------------------------------------------------------------- the server as a command
-
-
 class Server:
     """`dpkern federation up --insecure` of a study in a folder, as a process."""
 

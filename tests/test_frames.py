@@ -38,9 +38,6 @@ def make_frame(request):
     return FRAMES[request.param]
 
 
-# ---- values
-
-
 @pytest.mark.parametrize(
     "dtype", ["float64", "float32", "int8", "bool", "Int64", "Float64", "boolean", "UInt8"]
 )
@@ -125,9 +122,6 @@ def test_parts_of_frames_are_frames(make_frame):
     assert len(X_train) == len(y_train) == 32
     expected = train_test_split(X, y, seed=1)[0]
     np.testing.assert_array_equal(frame_matrix(X_train), expected)
-
-
-# ---- names
 
 
 def test_every_way_to_make_silo_data_keeps_the_names(make_frame):
@@ -216,9 +210,6 @@ def test_numbered_columns_are_no_names():
     assert column_names(pandas.DataFrame(np.ones((2, 2)))) is None
     assert column_names(np.ones((2, 2))) is None
     assert math.isfinite(frame_matrix(pandas.DataFrame(np.ones((2, 2)))).sum())
-
-
-# ---- ranges by name
 
 
 def test_ranges_by_name_are_those_of_their_columns(make_frame):

@@ -29,9 +29,6 @@ def zeros(made):
     return np.zeros((made._k, made._dim, made._dim))
 
 
-# ------------------------------------------------------------------------------------- grid
-
-
 @settings(max_examples=200, deadline=None)
 @given(
     n=st.floats(0, 7).map(lambda e: int(10.0**e)),
@@ -72,9 +69,6 @@ def test_grid_is_the_coarsest_that_costs_a_promille_unless_noise_or_rows_ask_for
 def test_a_grid_that_cannot_be_is_refused_with_its_cause(arguments, cause):
     with pytest.raises(ValueError, match=cause):
         choose_hessian_grid(**({"n": 10, "hess_clip": 1.0, "dim": 3, "sigma": 1.0} | arguments))
-
-
-# ------------------------------------------------------------------------------ sensitivity
 
 
 @pytest.mark.parametrize("triangle", [False, True])
@@ -133,9 +127,6 @@ def test_sigma_is_the_smallest_double_within_the_budget(mu, clip, dim):
     assert D / Fraction(math.nextafter(made.sigma, 0.0)) > Fraction(mu)
 
 
-# ------------------------------------------------------------------------------------ noise
-
-
 @pytest.mark.parametrize("triangle", [False, True])
 def test_noise_is_symmetric_of_the_calibrated_deviations_and_on_the_grid(triangle):
     made, _ = mechanism(sizes=(50,) * 2000, dim=3, triangle=triangle)
@@ -170,9 +161,6 @@ def test_release_adds_noise_to_the_sum_and_leaves_the_sum_alone():
     released = a.release(before)
     np.testing.assert_array_equal(before, total * a.grid)
     np.testing.assert_array_equal(released - before, b.release(zeros(b)))
-
-
-# ----------------------------------------------------------------------------------- ledger
 
 
 def test_each_release_is_recorded_with_what_it_costs():

@@ -59,9 +59,6 @@ def carried(n, b, K, eta, l2=0.0):
     return used.max()
 
 
-# --------------------------------------------------------------------------------- what is charged
-
-
 @pytest.mark.parametrize("trust", ["silo", "central"])
 @pytest.mark.parametrize("b", [1, 3, 5, 13, 20])
 @pytest.mark.parametrize("l2", [0.0, 0.4])
@@ -176,9 +173,6 @@ def test_noisy_steps_on_batches_in_turn_pay_for_those_that_use_a_record():
             assert result.privacy.mu == pytest.approx(MU, rel=1e-9)
 
 
-# ------------------------------------------------------------------------------ what a record does
-
-
 def neighbours(i, sizes):
     """Opposite saturated values of record i; nobody else has curvature or slope along them."""
     X = np.random.default_rng(0).standard_normal((sum(sizes), 3))
@@ -235,9 +229,6 @@ def test_an_order_that_looked_at_the_records_would_not_be_seen_here(messages, mo
     for j, n in enumerate(SIZES):
         taken = np.concatenate([c[j].ravel() for c in batches[:6]]) - sum(SIZES[:j])
         assert np.bincount(taken, minlength=n).max() == -(-6 * 4 * 3 // n)
-
-
-# ----------------------------------------------------------------------------------- special cases
 
 
 def test_one_step_on_all_records_is_the_full_batch_run_to_the_bit(messages):

@@ -43,9 +43,6 @@ def free(data, **options):
     return run(data, **({"budget": None, "clip": None} | options))
 
 
-# -------------------------------------------------------------------------- noiseless limits
-
-
 @pytest.mark.parametrize("loss", SMOOTH, ids=repr)
 @pytest.mark.parametrize("local_steps", [1, 3])
 @pytest.mark.parametrize("step_size", ["damped", "private_search", "paper_search", 0.5])
@@ -84,9 +81,6 @@ def test_unlike_silos_stop_where_their_directions_cancel_and_not_at_the_optimum(
     assert np.linalg.norm(data.weights() @ p) < 1e-8
     assert np.linalg.norm(data.weights() @ g) > 1e-4
     assert not result.converged
-
-
-# ------------------------------------------------------------- the algorithm, by its releases
 
 
 STEPS = ["damped", "private_search", 0.3, [0.9, 0.8, 0.7, 0.6, 0.5, 0.4]]
@@ -148,9 +142,6 @@ def test_the_model_is_the_papers_algorithm_on_the_releases_alone(
     assert next(released, None) is None
     np.testing.assert_allclose(result.w, w, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(result.history["step_size"], walked, rtol=1e-9)
-
-
-# --------------------------------------------------------------------- releases, certificate
 
 
 @pytest.mark.parametrize("trust", ["silo", "central"])
@@ -398,9 +389,6 @@ def test_the_papers_search_takes_the_largest_step_of_equation_10_on_the_silos_ow
         assert holds == [True, False]
         found.append(alpha)
     assert max(found) > 1.9 * min(found)
-
-
-# ------------------------------------------------------------------------------------- errors
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_ssize_t, *[ctypes.POINTER(ctypes.c_double)] * 5, ctypes.c_void_p)

@@ -75,9 +75,6 @@ LAST = [
 ]  # fmt: skip
 
 
-# ------------------------------------------------------------------------------ certificates
-
-
 @pytest.mark.parametrize("eta", [0.5, 5.0, 6.5])
 @pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS)
 def test_noise_on_hidden_steps_is_that_of_the_largest_weighted_silo(name, options, releases, eta):
@@ -270,9 +267,6 @@ def test_a_small_silo_changes_nothing_of_a_large_ones_last_iterates():
     assert both._calibrated(5_000_000, 1.0) == alone._calibrated(5_000_000, 1.0)
 
 
-# ----------------------------------------------------------------------- noiseless limits
-
-
 def test_local_steps_of_one_silo_are_gradient_descent():
     data = silos(sizes=(160,))
     how = {"budget": None, "l1": 0.01, "penalty": PL(0.02)}
@@ -400,9 +394,6 @@ def test_losses_without_convexity_are_charged_their_expansion_and_never_contract
     assert release.sensitivity > 2 * CLIP / sum(SIZES) * E
     with pytest.raises(ValueError, match="local steps that contract"):
         run("wd_dp", silos(), loss=NotConvex(), trust="silo", accounting="last_iterate")
-
-
-# ------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS + LAST)

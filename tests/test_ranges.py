@@ -33,9 +33,6 @@ def spied(monkeypatch):
     return spy_on(monkeypatch, GaussianCounts)
 
 
-# ------------------------------------------------------------------------------ counts
-
-
 def naive(values, edges):
     counts = [0] * (len(edges) - 1)
     for value in values:
@@ -75,9 +72,6 @@ def test_sparse_features_have_the_counts_of_dense_ones(spied):
         found = _counts(_column(stored.tocsc(), k), edges)
         np.testing.assert_array_equal(found, _counts(_column(X, k), edges))
         assert found.sum() == 50
-
-
-# ------------------------------------------------------------------------------ privacy
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
@@ -168,9 +162,6 @@ def test_its_certificate_composes_with_that_of_the_fit():
     other = dpk.private_range(X, bounds=WIDE, budget=BUDGET, neighbours="add_remove")
     with pytest.raises(ValueError, match="neighbours must be one for all"):
         compose_sequential(other.privacy, fit.privacy)
-
-
-# ------------------------------------------------------------------------------ ranges
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])

@@ -244,9 +244,6 @@ def test_a_slope_of_noise_keeps_the_order():
     assert guess.slope == module._LEAST_SLOPE
 
 
-# --------------------------------------------------------------------------- whatever records are
-
-
 def vectors_of(data, w, line):
     """The vectors of the three releases at a model and a line, without noise."""
     seen = {}

@@ -37,9 +37,6 @@ def moments(data, weights="size"):
     return (rows * p[:, np.newaxis]).T @ rows, rows.T @ (p * data.y)
 
 
-# ------------------------------------------------------------------------------ least squares
-
-
 @pytest.mark.parametrize("trust", ["central", "silo"])
 @pytest.mark.parametrize("weights", ["size", "uniform"])
 @pytest.mark.parametrize("sparse", [False, True])
@@ -70,9 +67,6 @@ def test_with_much_budget_it_tends_to_least_squares():
     for trust in ("central", "silo"):
         w = dpk.solve("ridge", data, budget=budget, trust=trust, rng=0).w
         np.testing.assert_allclose(w, np.linalg.solve(H, g), atol=0.05)
-
-
-# ------------------------------------------------------------------------------ releases
 
 
 @pytest.mark.parametrize(("neighbours", "of_H", "of_g"), [
@@ -115,9 +109,6 @@ def test_neighbours_move_the_sums_by_no_more_than_the_sensitivities(monkeypatch,
             reached[k, what] = np.linalg.norm(one - other) / mechanism.sensitivity
     assert np.all(reached <= 1.0)
     assert np.all(reached.max(axis=0) > 0.99)
-
-
-# ------------------------------------------------------------------------------ posterior mean
 
 
 def reference_ridge(H, g, s_H, s_g, size):
@@ -197,9 +188,6 @@ def test_it_is_not_worse_than_adassp_at_equal_budgets(source_tree, monkeypatch, 
         assert exact < ours < paper
         assert ours < 1.02 * sharp
         assert auto < ours
-
-
-# ------------------------------------------------------------------------------ target bounds
 
 
 def test_targets_beyond_their_bound_are_clipped_to_it():

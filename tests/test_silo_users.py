@@ -37,8 +37,6 @@ def run(data, **options):
     return dpk.solve("admm", data, **(parameters | options))
 
 
-# -------------------------------------------------------------------------------- optimum
-
 PENALTIES = {
     "l2": {"l2": 0.1},
     "l1": {"l2": 0.0, "l1": 0.05},
@@ -429,9 +427,6 @@ def test_noise_is_that_of_one_record_of_the_silo_and_falls_with_its_size():
         (central,) = run(data, weights=weights, **how).privacy.releases
         expected = max(p * 2.0 * CLIP / sizes * gamma * math.sqrt(1.0 + gamma * L / 2.0))
         assert central.sensitivity == pytest.approx(expected, rel=1e-3)
-
-
-# ------------------------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,6 @@ def alike(data, m):
     return dpk.SiloData.from_silos([(data.X, data.y)] * m, **options)
 
 
-# ------------------------------------------------------------------------- noiseless limits
-
-
 def noiseless_cases():
     """Every solver with every loss, and with all of weights and l1; so every loss; all trusts."""
     losses, weighted = [make() for make in LOSSES.values()], ("size", "uniform")
@@ -333,9 +330,6 @@ def test_noiseless_clipped_run_minimises_the_huberised_loss(data):
     assert result.converged
 
 
-# --------------------------------------------------------------------------- certificates
-
-
 def test_paper_mode_of_32_equal_silos_certifies_5_30_where_1_is_claimed():
     data = make_data(n=640, m=32, row_bound=1.0)
     data = dpk.SiloData(data.X.copy(), data.y, np.arange(33) * 20, row_bound=1.0)
@@ -365,9 +359,6 @@ def test_certificate_names_label_dependent_partitions_and_training_monitors():
     assert "non-private diagnostic" in notes
     assert len(result.history["objective"]) == 2
     assert result.history["accuracy"][-1] == result.score(X, y)
-
-
-# ----------------------------------------------------------------- noise of the released bits
 
 
 @pytest.mark.statistical
@@ -449,9 +440,6 @@ def test_a_stream_serves_several_runs_without_repeating_a_draw(data):
     assert np.all(runs[0] != runs[1])
 
 
-# ----------------------------------------------------------------------------- steps
-
-
 def test_step_sequence_is_used_as_given(data):
     steps = [0.5, 0.25, 0.125]
     result = dpk.solve("gradient_descent", data, budget=None, rounds=3, step_size=steps)
@@ -526,9 +514,6 @@ def test_foreign_file_is_no_model(tmp_path):
         dpk.load(path)
     with pytest.raises(FileNotFoundError):
         dpk.load(tmp_path / "missing.npz")
-
-
-# ------------------------------------------------------------------- steps and grids refused
 
 
 @pytest.mark.parametrize(

@@ -474,9 +474,6 @@ def test_random_iterates_are_all_possible():
     assert len(seen) == 3
 
 
-# ------------------------------------------------------------------------------------------- errors
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

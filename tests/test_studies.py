@@ -278,9 +278,6 @@ def test_what_is_no_proposal_is_refused(said):
         )
 
 
-# --------------------------------------------------------------------------------- rehearsal
-
-
 def test_a_rehearsal_states_the_guarantee_before_any_record_is_read():
     data = wisconsin()
     study = study_of(data)
@@ -297,9 +294,6 @@ def test_a_rehearsal_states_the_guarantee_before_any_record_is_read():
         text = "\n".join(disclosure(study, plan, expected))
         assert "to the coordinator and the other 3 silos, sums over all silos" in text
         assert "together with up to 1 of the others" in text
-
-
-# --------------------------------------------------------------------------- lines of ledgers
 
 
 def test_certificates_have_the_lines_of_ledgers_and_silos_see_one_twice(tmp_path, recwarn):
