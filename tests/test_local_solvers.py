@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from makers import BUDGET, make_silos, spy_on, spy_on_calls, square
+from makers import BUDGET, assert_refused, make_silos, spy_on, spy_on_calls, square
 
 import dpkern as dpk
 from dpkern.models.penalties import PL
@@ -400,9 +400,9 @@ def test_losses_without_convexity_are_charged_their_expansion_and_never_contract
 def test_hidden_steps_without_a_row_bound_are_refused_before_anything_is_released(
     name, options, releases
 ):
-    with pytest.raises(ValueError, match="give the data a row_bound") as caught:
-        run(name, silos(row_bound=None), step_size=0.1, **options)
-    assert not getattr(caught.value, "__notes__", [])
+    assert_refused(
+        "give the data a row_bound", run, name, silos(row_bound=None), step_size=0.1, **options
+    )
 
 
 @pytest.mark.parametrize(("name", "options", "releases"), NOISY)
@@ -436,9 +436,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("name", "options", "cause"), REFUSED)
 def test_what_no_bound_covers_is_refused_by_name_before_anything_is_released(name, options, cause):
-    with pytest.raises(ValueError, match=cause) as caught:
-        run(name, silos(), **options)
-    assert not getattr(caught.value, "__notes__", [])
+    assert_refused(cause, run, name, silos(), **options)
 
 
 @pytest.mark.parametrize("calibration", ["sound", "paper"])

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
-from makers import BUDGET, make_silos, recomputed_mu, spy_on_calls, square
+from makers import BUDGET, assert_refused, make_silos, recomputed_mu, spy_on_calls, square
 from pairwise import pairwise
 
 import dpkern as dpk
@@ -449,9 +449,7 @@ def test_noise_is_that_of_one_record_of_the_silo_and_falls_with_its_size():
     ],
 )
 def test_bad_argument_is_refused_by_name_before_any_release(data, bad, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        run(data, **bad)
-    assert not getattr(caught.value, "__notes__", [])
+    assert_refused(message, run, data, **bad)
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_ssize_t, *[ctypes.POINTER(ctypes.c_double)] * 5, ctypes.c_void_p)
