@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 
 import dpkern as dpk
 from dpkern.cli import main
@@ -329,14 +328,9 @@ CALLS = [
     (lambda: dpk.Budget(epsilon=1.0, delta=60), "delta must lie strictly between 0 and 1"),
     (lambda: dpk.Budget(epsilon=1e-5, delta=1), "delta must lie strictly between 0 and 1"),
     (lambda: dpk.Budget(epsilon=1.0), "delta must be given with epsilon"),
-    (lambda: solve(budget=1.0), r"budget must be dpkern.Budget\(epsilon=..., delta=...\) or None"),
     (lambda: dpk.solve("ridge", DATA, epsilon=1), "give budget=dpkern.Budget"),
     (lambda: solve("gradient_decent"), "did you mean 'gradient_descent'"),
     (lambda: solve(loss="logit"), "loss must be one of logistic, squared"),
-    (
-        lambda: solve(penalty="l1"),
-        r"penalty must be None or a Penalty, such as dpkern.penalties.L1\(0.1\)",
-    ),
     (lambda: solve(rounds=-1), "rounds must be at least 1"),
     (lambda: solve(rounds=1.5), "rounds must be an integer, got 1.5"),
     (lambda: solve(rounds=True), "rounds must be an integer, got True"),
@@ -347,22 +341,16 @@ CALLS = [
     (lambda: solve(rng=np.random.default_rng()), "seed must be None or an int"),
     (lambda: solve(data=ABC), "data must be a SiloData, got DataFrame"),
     (
-        lambda: solve(accountant="used.json"),
-        "accountant must be None or an Accountant, got str: dpk",
-    ),
-    (
         lambda: dpk.solve_many("ridge", DATA, budgets=[1.0]),
         "budgets must be dpkern.Budget",
     ),
     (lambda: split(X[:, 0]), r"X must have shape \(n, n_features\), got \(60,\)"),
     (lambda: split(X[:0], y[:0]), r"X must hold records, got shape \(0, 3\)"),
     (lambda: split(having(np.inf)), r"X must be finite, .* in 1 of 60 rows \(1 in column 1\)"),
-    (lambda: split(having("x")), "X must be real numbers, got dtype object"),
     (lambda: split("data.csv"), "X must be real numbers"),
     (lambda: split([[1, 2], [3]], [0, 1]), "X must have rows of one length, got rows of several"),
     (lambda: split(row for row in X), r"X must be an array, got a generator .*: pass list\(X\)"),
     (lambda: split(np.ma.masked_array(X, X > 2)), "X must be an array without mask"),
-    (lambda: split(scipy.sparse.coo_matrix(X)), r"sparse X must be CSR, .*: pass X.tocsr\(\)"),
     (lambda: split({"age": X[:, 0]}), r"got a mapping: pass pandas.DataFrame\(X\)"),
     (lambda: split(ABC.assign(b="x")), "column 'b' of X must be numbers, got dtype"),
     (
@@ -373,31 +361,20 @@ CALLS = [
         lambda: split(ABC.assign(b=pd.Timestamp(0))),
         "column 'b' of X must be numbers, .*as days since",
     ),
-    (lambda: split(y=y[:50]), "y must have 60 entries, got 50"),
     (lambda: split(y=np.eye(2)[y]), r"y must have shape \(60,\), one per row of X"),
-    (lambda: split(y=having(np.nan, y)), "y must be finite, got 1 NaN"),
     (lambda: split(y=np.ma.masked_array(y, y > 0)), "y must be an array without mask"),
     (lambda: split(y=y.astype(str), task="regression"), "y must be real numbers for regression"),
-    (lambda: split(task="binary"), "task must be 'classification', 'regression' or 'multiclass'"),
     (lambda: split(classes=["a", "b"]), "classes must be strings where y is"),
     *(
         (lambda pair=pair: split(task="regression", target_bound=pair), "with lo < hi, both finite")
         for pair in [(1, 0), (0, math.inf), (-math.inf, math.inf), (0, math.nan), (0.0, 5e-324)]
     ),
-    (lambda: split(feature_range=(1, 0)), "feature_range must be finite with lo < hi"),
-    (lambda: split(feature_range=([0], [1])), "feature_range lo must have 3 entries, got 1"),
     (
         lambda: split(feature_range={"a": (0, 1)}),
         "got a mapping: pass a data frame, or feature_names",
     ),
-    (lambda: split(m=100), "m must be at most records / min_size, got 100"),
     (lambda: split(seed="a"), "seed must be None, an integer of at least 0 or a Generator"),
     (lambda: split(person=y), "max_records must be given with person"),
-    (lambda: dpk.SiloData.from_groups(X, y, [1] * 50), "groups must have 60 entries, got 50"),
-    (
-        lambda: dpk.SiloData.from_groups(X, y, [None] * 60),
-        "groups must be .* without missing values",
-    ),
     (lambda: train_test_split(X, y, test_fraction="a"), "test_fraction must be a real number"),
     (lambda: train_test_split(iter(X), y), "X and y must be arrays of records"),
     (lambda: fit(having("1_0")), "column 1 of X must be numbers, got text in row 1"),
@@ -409,7 +386,6 @@ CALLS = [
     (lambda: fit(ABC).predict(ABC[["c", "b", "a"]]), "(?s)feature names .* order"),
     (lambda: PrivateSearchCV("lr", {"C": [1]}).fit(X, y), "estimator must be one of"),
     (lambda: dpk.read_csv, "module 'dpkern' has no attribute 'read_csv'"),
-    (lambda: dpk.io.read_table(__file__, sep=",,"), "sep must be one character"),
     (lambda: dpk.io.read_table("good.csv", target=1.5), "target must be an integer, got 1.5"),
     (lambda: dpk.io.read_table("good.csv", header="yes"), "header must be None, True or False"),
     (lambda: dpk.io.read_table("good.csv", dtype=int), "dtype must be float32 or float64"),
@@ -419,7 +395,6 @@ CALLS = [
     ),
     (lambda: dpk.Schema(["age"]), "columns must be a list of dpkern.data.Column"),
     (column("numeric", lo=0, hi=1), "kind of column 'age' must be .*; did you mean 'number'"),
-    (column("number", lo=1, hi=0), "lo and hi of column 'age' must be finite with lo < hi"),
     (column("category", categories="abc"), "categories of column 'age' must be a list"),
     (lambda: schema(X), "X must be a data frame, a mapping of names to columns or a list of"),
     (lambda: schema({"age": [30]}), "X must have the columns of the schema, got missing 'sex'"),
@@ -429,7 +404,6 @@ CALLS = [
     ),
     (lambda: dpk.Accountant("model.npz"), "model.npz is another kind of file"),
     (lambda: dpk.Accountant("new", epsilon=1e-5, delta=1.0), "delta must lie strictly between"),
-    (lambda: dpk.Accountant("used.json", epsilon=2.0, delta=1e-3), "epsilon must be that of used"),
     (lambda: dpk.Accountant("used.json").charge("x", 3), "certificate must be a Certificate"),
     (lambda: dpk.load("cert.json"), "cert.json: not a dpkern model"),
     (lambda: dpk.load(3), "path must be a path, got int"),
@@ -446,13 +420,6 @@ CALLS = [
         "candidates must be a list of dicts",
     ),
     (lambda: dpk.select([{"clp": 1}], DATA, solver="ridge", budget=ONE), "did you mean 'clip'"),
-    (lambda: dpk.private_range(X, bounds=(2, 1), budget=ONE), "bounds must be finite with lo < hi"),
-    (
-        lambda: dpk.private_range(ABC, bounds={"a": (0, 1)}, budget=ONE),
-        "bounds must have every col",
-    ),
-    (lambda: dpk.privacy.compose_sequential(), "certificates must hold at least one"),
-    (lambda: dpk.privacy.compose_sequential([ONE]), "certificates must be given one after another"),
     (
         lambda: dpk.kernels.glm_gradient(X, X[0], loss="logistic", clip=1.0),
         "data must be a SiloData",
