@@ -102,21 +102,11 @@ def test_fit_is_the_library_call_with_the_stated_parameters(capsys, tmp_path, tr
     sets = ["--set", "step_size=0.7", "--set", "weights=uniform", "--trust", "silo"]
     shown(capsys, ["fit", train, *flags, *sets, *BUDGET, *QUICK, "--out", model])
     table = io.read_table(train)
-    data = dpk.SiloData.split(
-        table.X, table.y, 5, how="random", seed=3, intercept=True, row_bound=1.0
-    )
-    expected = dpk.solve(
-        "gradient_descent",
-        data,
-        budget=dpk.Budget(epsilon=2.0, delta=1e-5),
-        clip=0.5,
-        l2=0.01,
-        rounds=20,
-        step_size=0.7,
-        weights="uniform",
-        trust="silo",
-        rng=1,
-    )
+    of_data = dict(how="random", seed=3, intercept=True, row_bound=1.0)
+    data = dpk.SiloData.split(table.X, table.y, 5, **of_data)
+    how = dict(clip=0.5, l2=0.01, rounds=20, step_size=0.7, weights="uniform", trust="silo", rng=1)
+    budget = dpk.Budget(epsilon=2.0, delta=1e-5)
+    expected = dpk.solve("gradient_descent", data, budget=budget, **how)
     saved = dpk.load(model)
     np.testing.assert_array_equal(saved.w, expected.w)
     assert saved.privacy == expected.privacy
@@ -165,22 +155,8 @@ def test_regression_reports_the_mean_squared_error(capsys, tmp_path):
     y = X @ [0.5, -0.25]
     train = write_csv(tmp_path / "r.csv", X, y)
     model = tmp_path / "r.npz"
-    out, _ = shown(
-        capsys,
-        [
-            "fit",
-            train,
-            "--test",
-            train,
-            "--no-privacy",
-            "--l2",
-            0,
-            "--row-bound",
-            2,
-            "--out",
-            model,
-        ],
-    )
+    how = ["--no-privacy", "--l2", 0, "--row-bound", 2, "--out", model]
+    out, _ = shown(capsys, ["fit", train, "--test", train, *how])
     assert "squared loss" in out
     assert float(re.search(r"test MSE\s+([\d.]+)", out)[1]) < 1e-3
     out, err = shown(capsys, ["predict", model, train])
@@ -216,7 +192,6 @@ def test_a_separator_is_passed_to_the_reader(capsys, train, model, monkeypatch):
 def test_split_with_a_number(capsys, train):
     out, _ = shown(capsys, ["fit", train, "--silos", 4, "--split", "two_groups=2", *BUDGET, *QUICK])
     assert "4 of 50 to 100 records (two_groups=2 split, seed 0)" in out
-    assert "takes no number" in refused(capsys, "fit", train, "--split", "even=2", *BUDGET)
 
 
 def test_columns_far_apart_are_hinted_at_unless_a_range_is_given(capsys, tmp_path):
@@ -245,11 +220,8 @@ def test_a_hint_at_columns_without_names_shows_rows_without_names(capsys, tmp_pa
     assert "    lo,hi\n    LO,HI\n    ... and 2 rows more\n(" in err
 
 
-def test_ranges_of_other_columns_are_refused_by_name(capsys, tmp_path, train):
+def test_ranges_of_fewer_columns_are_refused(capsys, tmp_path, train):
     ranges = tmp_path / "ranges.csv"
-    ranges.write_text("f0,-1,1\nf2,-1,1\nf7,-1,1\n")
-    err = refused(capsys, "fit", train, "--feature-range", ranges, *BUDGET)
-    assert "no row for 'f1'; no feature for the rows 'f7'" in err
     ranges.write_text("-1,1\n-1,1\n")
     assert "has 2 rows, and" in refused(capsys, "fit", train, "--feature-range", ranges, *BUDGET)
 
@@ -329,10 +301,8 @@ def test_columns_of_other_codes_are_refused_by_the_schema(capsys, tmp_path):
             assert f"{path} has values out of range or in no category: 200 of 200 in" in err
     some = written("some.csv", age, np.where(np.arange(200) < 7, "f", "M"))
     for command in ([*fit, some], ["predict", model, some]):
-        assert (
-            "some.csv has values out of range or in no category: 7 of 200 in column 'sex'"
-            in (shown(capsys, command)[1])
-        )
+        err = shown(capsys, command)[1]
+        assert "some.csv has values out of range or in no category: 7 of 200 in column 'sex'" in err
 
 
 @pytest.mark.parametrize(
@@ -412,15 +382,8 @@ def sparse_files(tmp_path):
     X = rng.uniform(0.5, 1.0, (200, 40)) * (rng.random((200, 40)) < 0.1)
     y = np.where(X[:, :20].sum(axis=1) > X[:, 20:].sum(axis=1), 1, -1)
     stored = scipy.sparse.csr_array(X)
-    np.savez(
-        tmp_path / "a.npz",
-        y=y,
-        format="csr",
-        shape=X.shape,
-        data=stored.data,
-        indices=stored.indices,
-        indptr=stored.indptr,
-    )
+    arrays = {name: getattr(stored, name) for name in ("shape", "data", "indices", "indptr")}
+    np.savez(tmp_path / "a.npz", y=y, format="csr", **arrays)
     return write_libsvm(tmp_path / "a.svm", X, y), str(tmp_path / "a.npz"), X, y
 
 
@@ -616,9 +579,8 @@ def test_newtons_method_keeps_its_own_rounds_and_steps_unless_they_are_given(
 
 
 def test_compare_composes_what_it_spent(capsys, train):
-    out, _ = shown(
-        capsys, ["compare", train, *SMALL, "--solvers", "gradient_descent:central", "--no-plot"]
-    )
+    run = ["compare", train, *SMALL, "--solvers", "gradient_descent:central", "--no-plot"]
+    out, _ = shown(capsys, run)
     mu = (2 * sum(dpk.Budget(epsilon=e, delta=1e-5).mu ** 2 for e in (1.0, 4.0))) ** 0.5
     stated = re.search(r"together mu ([\d.]+), epsilon ([\d.]+) at delta 1e-05", out)
     assert mu <= float(stated[1]) <= mu + 1e-3
@@ -921,23 +883,12 @@ def test_a_users_error_is_one_line_and_status_2(capsys, tmp_path, train, text, m
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_test_columns_in_another_order_are_refused(capsys, tmp_path, train):
-    X, y = records(10, 5)
-    path = write_csv(tmp_path / "t.csv", X, y)
-    text = (tmp_path / "t.csv").read_text()
-    (tmp_path / "t.csv").write_text(text.replace("f0,f1", "f1,f0"))
-    err = refused(capsys, "fit", train, "--test", path, *BUDGET)
-    assert "column 0 must be 'f0', got 'f1'; the order differs" in err
-
-
-def test_columns_to_predict_in_another_order_are_refused(capsys, tmp_path, train, model):
-    header, *rows = Path(train).read_text().splitlines()
-    names = header.split(",")
-    names[0], names[1] = names[1], names[0]
-    swapped = tmp_path / "swapped.csv"
-    swapped.write_text("\n".join([",".join(names), *rows]) + "\n")
-    err = refused(capsys, "predict", model, swapped)
-    assert "column 0 must be 'f0', got 'f1'; the order differs" in err
+def test_columns_in_another_order_are_refused(capsys, tmp_path, train, model):
+    path = Path(write_csv(tmp_path / "t.csv", *records(10, 5)))
+    path.write_text(path.read_text().replace("f0,f1", "f1,f0"))
+    for command in (["fit", train, *BUDGET, "--test", path], ["predict", model, path]):
+        err = refused(capsys, *command)
+        assert "column 0 must be 'f0', got 'f1'; the order differs" in err
 
 
 def test_records_with_other_numbers_of_features_are_refused(capsys, tmp_path, model):
@@ -1122,14 +1073,6 @@ def test_a_tab_is_named_by_its_word(capsys, tmp_path):
     assert "3 features" in out
 
 
-def test_another_separator_than_the_named_one_is_pointed_out(capsys, tmp_path, train, model):
-    err = refused(capsys, "fit", train, "--sep", ";", *BUDGET)
-    assert "features and a target between ';' as --sep says, got one column: the file seems" in err
-    assert err.endswith("to have ','\n")
-    err = refused(capsys, "predict", model, train, "--sep", ";")
-    assert "must hold 3 features between ';' as --sep says, got one column: the file seems" in err
-
-
 def test_compare_shows_the_accuracy_of_the_largest_class(
     capsys, tmp_path, train, test, monkeypatch
 ):
@@ -1292,14 +1235,8 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path, model):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("3", 3),
-        ("-2", -2),
-        ("1e-3", 1e-3),
-        ("True", True),
-        ("false", False),
-        ("None", None),
-        ("0.1,2,auto", [0.1, 2, "auto"]),
-        ("auto", "auto"),
+        *(("3", 3), ("-2", -2), ("1e-3", 1e-3), ("True", True), ("false", False)),
+        *(("None", None), ("0.1,2,auto", [0.1, 2, "auto"]), ("auto", "auto")),
     ],
 )
 def test_values_of_set(text, value):
