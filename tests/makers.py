@@ -1,6 +1,7 @@
 """Records, budgets and spies on what runs release, for many test files."""
 
 import math
+from collections import Counter
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -40,25 +41,28 @@ def by_silo(value, m):
     return value if isinstance(value, tuple) else (value,) * m
 
 
-def recomputed_mu(certificate, m):
-    """mu by the definition: the largest over silos of what a record's releases cost.
+def ratios(releases, silo):
+    """D / s of every repetition that a record of the silo is charged for, by the definition.
 
-    A record pays (D / s)^2 for every release that it has a part in; of a series for the dearest.
+    Of all that it has a part in; of a series, the dearest that it may have a part in.
     """
-    costs = []
-    for j in range(m):
-        series, square = {}, Fraction(0)
-        for r in certificate.releases:
-            D, s = (by_silo(v, m)[j] for v in (r.sensitivity, r.std))
-            cost = (Fraction(D) / Fraction(s)) ** 2 if D else Fraction(0)
-            if r.series is None:
-                square += cost * min(r.times, r.per_record or r.times)
-            else:
-                series.setdefault((r.series, r.per_record), []).extend([cost] * r.times)
-        for (_, most), rounds in series.items():
-            square += sum(sorted(rounds, reverse=True)[:most])
-        costs.append(square)
-    return math.sqrt(max(costs))
+    found, series = [], {}
+    for r in releases:
+        D, s = (v[silo] if isinstance(v, tuple) else v for v in (r.sensitivity, r.std))
+        ratio = Fraction(D) / Fraction(s) if D else Fraction(0)
+        if r.series is None:
+            found += [ratio] * min(r.times, r.per_record or r.times)
+        else:
+            series.setdefault((r.series, r.per_record), []).extend([ratio] * r.times)
+    for (_, most), rounds in series.items():
+        found += sorted(rounds, reverse=True)[:most]
+    return [ratio for ratio in found if ratio]
+
+
+def recomputed_mu(certificate, m):
+    """mu by the definition: the largest over silos of what a record's releases cost."""
+    costs = (Counter(ratios(certificate.releases, j)) for j in range(m))
+    return math.sqrt(max(sum(n * ratio**2 for ratio, n in cost.items()) for cost in costs))
 
 
 def spy_on(monkeypatch, *kinds):
