@@ -743,22 +743,3 @@ def test_a_label_that_one_record_alone_has_numbers_no_other_record():
         for labels in (y, np.append(["b"], y[1:]))
     ]
     assert 0.0 < np.linalg.norm(sums[0] - sums[1]) <= 0.2
-
-
-@pytest.mark.parametrize(
-    ("labels", "how", "message"),
-    [
-        (
-            "abc",
-            {"task": "multiclass"},
-            "classes must be the public labels where task is 'multiclass'",
-        ),
-        ("abc", CLASSES | {"classes": ["a"]}, "classes must have 2 to 16777216 entries, got 1"),
-        ("abc", CLASSES | {"classes": ["a", "b", "a"]}, "every label once"),
-        ("abc", CLASSES | {"classes": [0, 1]}, "TypeError: classes must be strings where y is"),
-        ("abd", CLASSES, "^y must hold labels of classes only, got 1 other$"),
-        ("abc", {}, "y must hold exactly two labels"),
-    ],
-)
-def test_classesthat_do_not_fit_are_refused_by_name(labels, how, message):
-    assert_refused(message, dpk.SiloData, np.ones((3, 1)), np.array(list(labels)), [0, 3], **how)
