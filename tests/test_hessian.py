@@ -370,16 +370,10 @@ def test_row_grid_is_the_finest_that_keeps_sums_exact(n, mantissa, exponent):
 BAD = [
     ({"hess_clip": 0.0}, "hess_clip must .* got 0.0"),
     ({"hess_clip": math.nan}, "hess_clip must .* got nan"),
+    ({"hess_clip": math.inf, "grid": 1.0}, "grid must be None where hess_clip is infinite"),
     ({"hess_clip": "1"}, "TypeError: hess_clip must .* got '1'"),
     ({"hess_clip": 1e-130}, "hess_clip must leave room .* n = 300 .* d = 11 .* got 1e-130"),
     ({"hess_clip": 1e140}, "hess_clip must leave room .* n = 300 .* got 1e.140"),
-    ({"grid": 2.0**-50}, "grid must be at least"),
-    ({"grid": 0.3}, "grid must be a power of two"),
-    ({"hess_clip": math.inf, "grid": 1.0}, "grid must be None where hess_clip is infinite"),
-    ({"grid": [1.0] * 3}, "grid must be a number or have shape"),
-    ({"silo_weight": 1.5}, "silo_weight must lie"),
-    ({"out": np.empty((4, 11))}, "out must be a float64 array"),
-    ({"loss": "hinge"}, "hinge"),
 ]
 
 

@@ -1,5 +1,6 @@
 """What holds of several kernels alike: instruction sets, order, batches, outputs, forks."""
 
+import inspect
 import math
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from makers import FUSED, assert_same_on
+from makers import FUSED, assert_refused, assert_same_on
 from pairwise import pairwise
 
 from dpkern import _core, kernels
@@ -270,6 +271,44 @@ def test_out_is_written_and_returned(make, kernel):
     np.testing.assert_array_equal(out, expected)
     with pytest.raises(ValueError, match="out must be"):
         compute(data, points(data), out=out[..., :-1])
+
+
+# What is wrong for every kernel that has the arguments; where there are weights, rows are a pair.
+WRONG = [
+    ({"loss": "hinge"}, "loss must be one of .* got 'hinge'"),
+    ({"loss": None}, "TypeError: loss must be .* got None"),
+    ({"clip": 0.0}, "clip must .* got 0.0"),
+    ({"clip": math.inf, "grid": 1.0}, "grid must be None where clip is infinite"),
+    ({"grid": 3 * 2.0**-20}, "grid must be a power of two"),
+    ({"grid": 2.0**-51}, "grid must be at least"),
+    ({"grid": [2.0**-20] * 3}, "grid must be a number"),
+    ({"silo_weight": 1.5}, "silo_weight must lie"),
+    ({"silo_weight": -0.1}, "silo_weight must lie"),
+    ({"silo_weight": None, "rows": np.arange(4)}, "TypeError: rows must be a pair"),
+    ({"n_threads": 0}, "n_threads must be"),
+]
+W, NET = np.zeros(11), {"layers": (1,), "activation": "relu"}
+GIVEN = {
+    kernels.glm_gradient: {"w": W, "clip": 1.0},
+    kernels.glm_difference: {"w_new": W, "w_old": W, "clip": 1.0},
+    kernels.glm_hessian: {"w": W, "hess_clip": 1.0},
+    kernels.line_search: {"w": W, "p": W, "steps": STEPS, "bound": BOUNDS},
+    kernels.glm_local_descent: {"w": W, "clip": 1.0, "steps": 3, "step_size": 0.1},
+    kernels.mlp_gradient: {"params": np.zeros(12), "clip": 1.0, **NET},
+    kernels.loss_prox: {"V": np.zeros((300, 11)), "gamma": 1.0, "clip": 1.0},
+    kernels.prox_sweep: {
+        "state": ProxState(W, np.zeros(300)), "z": W, "clip": 1.0, "prox_step": 1.0,
+        "relaxation": 0.5,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", GIVEN, ids=lambda kernel: kernel.__name__)
+def test_wrong_arguments_are_refused_by_name(make, kernel):
+    good, own = {"loss": "squared", **GIVEN[kernel]}, inspect.signature(kernel).parameters
+    for wrong, message in WRONG:
+        if own.keys() >= wrong.keys():
+            assert_refused(message, kernel, make(), **good | wrong)
 
 
 def test_losses_are_taken_by_name_and_by_object(make):

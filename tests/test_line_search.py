@@ -206,7 +206,6 @@ BAD_INPUT = [
     ({"p": np.zeros(10)}, "p must have shape"),
     ({"p": np.full(11, math.nan)}, "p must be finite"),
     ({"p": "down"}, "TypeError: p must be real"),
-    ({"loss": "hinge"}, "loss must be one of .* got 'hinge'"),
     ({"steps": 1.0}, "steps must have shape"),
     ({"steps": []}, "steps must have shape"),
     ({"steps": np.ones((1, 3))}, "steps must have shape"),
@@ -219,13 +218,9 @@ BAD_INPUT = [
     ({"bound": [math.inf] * 3}, "bound must be positive"),
     ({"bound": [1e300] * 3}, "bound must be at most 2\\^452"),
     ({"grid": 2.0**-20}, "grid must be None without bound"),
-    ({"bound": [1.0] * 3, "grid": 3 * 2.0**-20}, "grid must be a power"),
     ({"bound": [1.0] * 3, "grid": math.nan}, "grid must be a power"),
-    ({"bound": [1.0] * 3, "grid": [2.0**-20] * 4}, "grid must be a number or have shape"),
-    ({"bound": [1.0] * 3, "grid": 2.0**-51}, "grid must be at least"),
     ({"bound": [1.0, 1.0, 2.0**20], "grid": 2.0**-30}, "grid must be at least"),
     ({"bound": [1.0] * 3, "grid": 2.0**-4}, "at most bound / 32"),
-    ({"n_threads": 0}, "n_threads must be"),
 ]
 
 

@@ -263,8 +263,6 @@ def test_a_call_takes_one_release_of_a_stream_where_it_needs_noise(make):
 BAD = [
     ({"w": np.zeros(4)}, r"w must have shape \(3,\) or \(4, 3\)"),
     ({"w": np.full(3, math.nan)}, "w must be finite"),
-    ({"loss": "hinge"}, "loss must be one of .* got 'hinge'"),
-    ({"clip": 0.0}, "clip must .* got 0.0"),
     ({"steps": 0}, "steps must .* got 0"),
     ({"step_size": -1.0}, "step_size must be positive"),
     ({"step_size": math.nan}, "step_size must be positive and finite"),
@@ -281,15 +279,11 @@ BAD = [
     ({"sigma": math.nan}, "sigma must be finite and at least 0"),
     ({"sigma": 8.0}, "sigma must be at most 2\\^32 grid"),
     ({"sigma": [1.0, 2.0]}, "sigma must be a number or have shape"),
-    ({"grid": 0.3}, "grid must be a power of two"),
-    ({"grid": 2.0**-60}, "grid must be at least"),
     ({"grid": 0.5}, "grid must be at most"),
-    ({"out": np.zeros((3, 4))}, "out must be a float64 array"),
     ({"silos": [0, 1]}, "silos must be an int64 array"),
     ({"silos": np.array([1, 0])}, "silos must be distinct and increasing in 0 .. 3, got others"),
     ({"silos": np.array([3, 4])}, "silos must be distinct and increasing in 0 .. 3, got others"),
     ({"silos": np.empty(0, dtype=np.int64)}, "silos must hold at least one"),
-    ({"n_threads": 0}, "n_threads must be"),
 ]
 
 
