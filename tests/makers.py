@@ -118,6 +118,25 @@ def assert_same_on(names, compute, **tolerance):
                 np.testing.assert_array_equal(ours, first)
 
 
+def misaligned(array):
+    """The same numbers, one byte off."""
+    array = np.asarray(array)
+    memory = np.empty(array.nbytes + array.itemsize, np.uint8)
+    start = 1 - memory.ctypes.data % array.itemsize
+    copy = memory[start if start > 0 else 1 :][: array.nbytes].view(array.dtype)
+    copy = copy.reshape(array.shape)
+    copy[...] = array
+    assert not copy.flags.aligned
+    return copy
+
+
+def read_only(array):
+    """A copy that cannot be written to."""
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
 def transcript(result):
     """All of a result but its times, with the words of its certificate."""
     parts = {field: getattr(result, field) for field in result.__dataclass_fields__}

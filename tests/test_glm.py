@@ -503,17 +503,6 @@ def test_one_record_of_one_feature(bare_records):
     np.testing.assert_array_equal(kernels.glm_gradient(data, w, loss="squared", clip=8.0), [[-1.0]])
 
 
-def misaligned(shape):
-    count = math.prod(shape)
-    return np.zeros(8 * count + 1, dtype=np.uint8)[1:].view(np.float64).reshape(shape)
-
-
-def read_only(shape):
-    a = np.empty(shape)
-    a.flags.writeable = False
-    return a
-
-
 BAD_MODELS = [
     (np.zeros(10), "w must have shape"),
     (np.zeros((3, 11)), "w must have shape"),
@@ -535,38 +524,6 @@ def test_bad_models_are_refused_by_name(make, w, message):
         (kernels.glm_gradient, {"clip": 1.0}),
     ):
         assert_refused(message, kernel, data, w, **how)
-
-
-@pytest.mark.parametrize("count", [0, -1, True, 1.5, "2"])
-def test_bad_thread_counts_are_refused_by_name(make, count):
-    data = make()
-    for kernel, how in (
-        (kernels.glm_margins, {}),
-        (kernels.glm_losses, {"loss": "logistic"}),
-        (kernels.glm_gradient, {"clip": 1.0}),
-    ):
-        with pytest.raises(ValueError, match="n_threads must be"):
-            kernel(data, np.zeros(11), n_threads=count, **how)
-
-
-def test_bad_outputs_are_refused_by_name(make):
-    data = make()
-    for kernel, shape, how in (
-        (kernels.glm_margins, (data.n,), {}),
-        (kernels.glm_losses, (data.m,), {"loss": "logistic"}),
-        (kernels.glm_gradient, (data.m, data.d), {"clip": 1.0}),
-    ):
-        for out in (
-            np.empty(shape).tolist(),
-            np.empty(shape, dtype=np.float32),
-            np.empty(shape, dtype=">f8"),
-            np.empty((*shape, 1)),
-            np.empty((*shape[:-1], 2 * shape[-1]))[..., ::2],
-            read_only(shape),
-            misaligned(shape),
-        ):
-            with pytest.raises(ValueError, match="out must be"):
-                kernel(data, np.zeros(data.d), out=out, **how)
 
 
 def pair(rows, offsets):

@@ -8,7 +8,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from makers import FUSED, assert_refused, assert_same_on
+from makers import FUSED, assert_refused, assert_same_on, misaligned, read_only
 from pairwise import pairwise
 
 from dpkern import _core, kernels
@@ -269,8 +269,10 @@ def test_out_is_written_and_returned(make, kernel):
     out = np.full(expected.shape, np.nan)
     assert compute(data, points(data), out=out) is out
     np.testing.assert_array_equal(out, expected)
-    with pytest.raises(ValueError, match="out must be"):
-        compute(data, points(data), out=out[..., :-1])
+    other = [out.tolist(), *map(out.astype, ("f4", ">f8")), out[..., :-1], out[..., np.newaxis]]
+    for bad in (*other, np.repeat(out, 2, axis=-1)[..., ::2], read_only(out), misaligned(out)):
+        with pytest.raises(ValueError, match="out must be"):
+            compute(data, points(data), out=bad)
 
 
 # What is wrong for every kernel that has the arguments; where there are weights, rows are a pair.
@@ -285,10 +287,12 @@ WRONG = [
     ({"silo_weight": 1.5}, "silo_weight must lie"),
     ({"silo_weight": -0.1}, "silo_weight must lie"),
     ({"silo_weight": None, "rows": np.arange(4)}, "TypeError: rows must be a pair"),
-    ({"n_threads": 0}, "n_threads must be"),
+    *(({"n_threads": count}, "n_threads must be") for count in (0, -1, True, 1.5, "2")),
 ]
 W, NET = np.zeros(11), {"layers": (1,), "activation": "relu"}
 GIVEN = {
+    kernels.glm_margins: {"w": W},
+    kernels.glm_losses: {"w": W},
     kernels.glm_gradient: {"w": W, "clip": 1.0},
     kernels.glm_difference: {"w_new": W, "w_old": W, "clip": 1.0},
     kernels.glm_hessian: {"w": W, "hess_clip": 1.0},
@@ -305,7 +309,8 @@ GIVEN = {
 
 @pytest.mark.parametrize("kernel", GIVEN, ids=lambda kernel: kernel.__name__)
 def test_wrong_arguments_are_refused_by_name(make, kernel):
-    good, own = {"loss": "squared", **GIVEN[kernel]}, inspect.signature(kernel).parameters
+    own, good = inspect.signature(kernel).parameters, GIVEN[kernel]
+    good = good | {"loss": "squared"} if "loss" in own else good
     for wrong, message in WRONG:
         if own.keys() >= wrong.keys():
             assert_refused(message, kernel, make(), **good | wrong)

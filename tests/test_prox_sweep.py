@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 from adversarial import FLUSH, coarsest_grid, rows
-from makers import assert_refused
+from makers import assert_refused, read_only
 from pairwise import pairwise
 
 from dpkern import NoiseStream, _core, kernels
@@ -469,11 +469,6 @@ def test_z_may_be_part_of_the_state(make):
         b = kernels.prox_sweep(data, other, z * 0.0 + 0.1, **how)
         assert_identical(np.atleast_2d(a), np.atleast_2d(b))
         assert_identical(arrays(ours), arrays(other))
-
-
-def read_only(a):
-    a.flags.writeable = False
-    return a
 
 
 GOOD_PUBLIC = {"state": "public", "sigma": 1.0, "grid": 2.0**-20}
