@@ -29,6 +29,29 @@ def make_silos(sizes, p, task="classification", *, seed=0, noise=0.5, **options)
     return dpk.SiloData(X, y, np.cumsum([0, *sizes]), task=task, **options)
 
 
+def options_of(data):
+    """What records are mapped by, as arguments of `bare_records`."""
+    return {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
+
+
+class Logistic(dpk.Oracle):
+    """What the logistic loss is, as a model of the user's own, in single precision or not."""
+
+    name = "my logistic"
+
+    def __init__(self, dtype=np.float64):
+        self.dtype = dtype
+
+    def dim(self, data):
+        return data.n_features
+
+    def gradients(self, w, X, y):
+        return ((-y / (1.0 + np.exp(y * (X @ w))))[:, np.newaxis] * X).astype(self.dtype)
+
+    def outputs(self, w, X):
+        return X @ w
+
+
 def square(x, y=0.0):
     """The squared norm of x - y, exactly."""
     pairs = np.broadcast_arrays(np.asarray(x, dtype=float), y)
@@ -135,6 +158,17 @@ def read_only(array):
     copy = array.copy()
     copy.flags.writeable = False
     return copy
+
+
+def same(found, expected):
+    """Whether models, histories and what was released are the same bits."""
+    return (
+        np.array_equal(found.coef, expected.coef)
+        and found.intercept == expected.intercept
+        and found.history == expected.history
+        and found.privacy.releases == expected.privacy.releases
+        and found.privacy.mu == expected.privacy.mu
+    )
 
 
 def transcript(result):

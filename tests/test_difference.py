@@ -9,7 +9,7 @@ from adversarial import FLUSH, ROW_OPTIONS, anywhere, coarsest_grid, one_record,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from makers import assert_refused
+from makers import assert_refused, options_of
 from pairwise import pairwise
 
 from dpkern import SiloData, kernels
@@ -23,10 +23,6 @@ def points(data, seed=1, scale=0.5):
     rng = np.random.default_rng(seed)
     scale /= math.sqrt(data.d / 11)
     return scale * rng.standard_normal((2, data.m, data.d))
-
-
-def options_of(data):
-    return {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
 
 
 def batch_of(data, sizes, seed=4):

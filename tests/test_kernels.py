@@ -8,7 +8,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from makers import FUSED, assert_refused, assert_same_on, misaligned, read_only
+from makers import FUSED, assert_refused, assert_same_on, misaligned, options_of, read_only
 from pairwise import pairwise
 
 from dpkern import _core, kernels
@@ -23,10 +23,6 @@ def points(data, seed=1):
     """Two models for each silo."""
     scale = 0.5 / math.sqrt(data.d / 11)
     return scale * np.random.default_rng(seed).standard_normal((2, data.m, data.d))
-
-
-def options_of(data):
-    return {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
 
 
 def sweep(kind, data, w, loss):

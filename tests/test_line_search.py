@@ -22,10 +22,6 @@ def models(data, seed=1, scale=0.5):
     return scale * rng.standard_normal((2, data.m, data.d))
 
 
-def options_of(data):
-    return {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
-
-
 @pairwise("isa", "layout", "loss")
 def test_sums_agree_with_their_twin_for_any_threads(make, layout, loss):
     data = make(n=3000, **layout)

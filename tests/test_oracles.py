@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse
-from makers import assert_refused
+from makers import Logistic, assert_refused
 
 import dpkern as dpk
 from dpkern import kernels
@@ -107,21 +107,6 @@ def test_a_guess_of_smoothness_shortens_the_differences_of_spider_at_the_same_co
     assert longest[0.5] < 0.2
     with pytest.raises(ValueError, match=r"smoothness must .*got 0\.0"):
         MLP(smoothness=0.0)
-
-
-class Logistic(Oracle):
-    """What the logistic loss is, as a model of the user's own."""
-
-    name = "my logistic"
-
-    def dim(self, data):
-        return data.n_features
-
-    def gradients(self, w, X, y):
-        return (-y / (1.0 + np.exp(y * (X @ w))))[:, np.newaxis] * X
-
-    def outputs(self, w, X):
-        return X @ w
 
 
 class Writer(Logistic):

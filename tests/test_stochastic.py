@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from makers import assert_refused, spy_on_calls
+from makers import Logistic, assert_refused, spy_on_calls
 
 import dpkern as dpk
 from dpkern.privacy import gdp_epsilon, gdp_mu
@@ -31,16 +31,8 @@ def silos(sizes=SIZES, seed=0, **options):
     return dpk.SiloData.from_silos(parts, **{"row_bound": 2.0} | options)
 
 
-class Logistic(dpk.Oracle):
-    """Logistic regression in NumPy."""
-
-    name, smoothness = "my logistic", 0.25 * 4.0 * (1.0 + 2.0**-40)
-
-    def dim(self, data):
-        return data.n_features
-
-    def gradients(self, w, X, y):
-        return (-y / (1.0 + np.exp(y * (X @ w))))[:, np.newaxis] * X
+class Smooth(Logistic):
+    smoothness = 0.25 * 4.0 * (1.0 + 2.0**-40)
 
 
 class Several(dpk.Oracle):
@@ -129,7 +121,7 @@ def test_a_difference_is_clipped_by_public_points_alone(spied, step):
     w, h, before = np.zeros(4), 0.0, np.zeros(4)
     for r, (mechanism, _, released) in enumerate(spied):
         if r:
-            C_r = min(2.0 * C, max(Logistic.smoothness * np.linalg.norm(w - before), C * 2.0**-20))
+            C_r = min(2.0 * C, max(Smooth.smoothness * np.linalg.norm(w - before), C * 2.0**-20))
             assert C_r < 2.0 * C
             assert C_r < mechanism.sensitivity < C_r * (1.0 + 1e-3)
         h = h + scale @ released if r else scale @ released
@@ -315,7 +307,7 @@ def test_paper_noise_far_above_a_small_difference_finds_a_grid(name):
 
 def both(name, **options):
     """The same run with the package's logistic loss and with the user's."""
-    return [solve(name, **model, **options) for model in ({}, {"model": Logistic()})]
+    return [solve(name, **model, **options) for model in ({}, {"model": Smooth()})]
 
 
 @pytest.mark.parametrize(("name", "trust"), NOISY_GRADIENTS)
@@ -361,7 +353,7 @@ def test_one_norm_over_all_tensors_is_clipped(spied):
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e200])
 @pytest.mark.parametrize("name", ["minibatch_sgd", "spider"])
 def test_records_without_a_finite_gradient_count_as_nothing_or_as_clipped_ones(name, bad, spied):
-    class Broken(Logistic):
+    class Broken(Smooth):
         def gradients(self, w, X, y):
             G = super().gradients(w, X, y)
             G[::3] = bad
@@ -375,18 +367,18 @@ def test_records_without_a_finite_gradient_count_as_nothing_or_as_clipped_ones(n
 
 
 def test_any_layout_of_gradients_serves():
-    class Other(Logistic):
+    class Other(Smooth):
         def gradients(self, w, X, y):
             return np.asfortranarray(super().gradients(w, X, y))
 
-    one, other = (solve("spider", model=model, step_size=0.1) for model in (Logistic(), Other()))
+    one, other = (solve("spider", model=model, step_size=0.1) for model in (Smooth(), Other()))
     np.testing.assert_array_equal(one.w, other.w)
 
 
 def test_chunks_change_no_bit():
-    one = solve("spider", model=Logistic(), step_size=0.1, trust="central", weights="uniform")
+    one = solve("spider", model=Smooth(), step_size=0.1, trust="central", weights="uniform")
 
-    class Row(Logistic):
+    class Row(Smooth):
         """The gradient of a record wherever it stands."""
 
         chunk_bytes = 7 * 8 * 4
@@ -403,18 +395,18 @@ def test_weights_far_apart_are_no_reason_to_refuse_a_model():
     data = silos((2, 3000))
     options = {"trust": "central", "weights": "uniform", "rounds": 2, "step_size": 0.1}
     budget = dpk.Budget(epsilon=0.001, delta=DELTA)
-    result = solve("minibatch_sgd", data, model=Logistic(), budget=budget, **options)
+    result = solve("minibatch_sgd", data, model=Smooth(), budget=budget, **options)
     linear = solve("minibatch_sgd", data, budget=budget, **options)
     np.testing.assert_allclose(result.w, linear.w, rtol=1e-3)
 
 
 def test_certificate_names_what_is_taken_as_true_of_a_users_model():
-    place = solve("minibatch_sgd", model=Logistic(), step_size=0.1, rounds=2).privacy.notes
+    place = solve("minibatch_sgd", model=Smooth(), step_size=0.1, rounds=2).privacy.notes
     assert any(
         "'my logistic'" in note and "this record, its place and public" in note for note in place
     )
     moved = solve(
-        "minibatch_sgd", model=Logistic(), step_size=0.1, rounds=2, neighbours="add_remove",
+        "minibatch_sgd", model=Smooth(), step_size=0.1, rounds=2, neighbours="add_remove",
         public_size=SIZES,
     ).privacy.notes  # fmt: skip
     assert any("'my logistic'" in note and "nor on its place" in note for note in moved)
@@ -495,7 +487,7 @@ def test_random_iterates_are_all_possible():
         ("prox_sgd", {"rounds": None}, "TypeError: rounds"),
         ("local_sgd", {"noise": "step", "trust": "central"}, "noise='step' needs trust='silo'"),
         ("local_sgd", {"noise": "round", "participation": 2}, "noise='round' needs participation"),
-        ("local_sgd", {"noise": "round", "model": Logistic(), "step_size": 0.1},
+        ("local_sgd", {"noise": "round", "model": Smooth(), "step_size": 0.1},
          "TypeError: must be linear"),
         ("minibatch_sgd", {"neighbours": "add_remove", "public_size": SIZES, "trust": "shuffle"},
          "neighbours must be 'replace_one' with trust='shuffle'"),

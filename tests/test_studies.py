@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from local_stars import ProcessLink, ProcessStar, QueueStar
+from makers import same
 
 import dpkern as dpk
 from dpkern.federated.journal import JournalError, RecordedStar, SteadyLink
@@ -36,7 +37,8 @@ pytest.importorskip("cryptography")
 
 from forks import FORKS
 from kills import Kills, accountant_of, models_in
-from studies import identities, records_of, same, study_of, wisconsin
+from network import free_port
+from studies import identities, records_of, study_of, wisconsin
 
 from dpkern.federated.federation import Federation
 from dpkern.federated.party import ProtocolError
@@ -582,14 +584,6 @@ def analyst(port, out, journal, rounds, deadline=20.0):
     federation = Federation(study, star=connect, journal=journal)
     result = dpk.solve("gradient_descent", federation, budget=BUDGET, rounds=rounds)
     np.save(out / "analyst.npy", np.append(result.coef, result.intercept))
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def one_process(rounds):
