@@ -1,6 +1,7 @@
 """Records, budgets and spies on what runs release, for many test files."""
 
 import math
+import tracemalloc
 from collections import Counter
 from fractions import Fraction
 from typing import NamedTuple
@@ -139,6 +140,16 @@ def assert_same_on(names, compute, **tolerance):
                 np.testing.assert_allclose(ours, first, rtol=0.0, **tolerance)
             else:
                 np.testing.assert_array_equal(ours, first)
+
+
+def peak_memory(call, *given, **how):
+    """What a call returns, and the most bytes that it had at once."""
+    tracemalloc.start()
+    try:
+        result = call(*given, **how)
+        return result, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def misaligned(array):

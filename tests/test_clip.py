@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +10,7 @@ from adversarial import coarsest_grid
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from makers import assert_refused, misaligned, read_only
+from makers import assert_refused, misaligned, peak_memory, read_only
 from pairwise import pairwise
 
 from dpkern import kernels
@@ -329,12 +328,8 @@ def test_any_memory_layout_gives_the_same_sum(dtype, wrap):
 def test_contiguous_memory_is_not_copied(dtype, wrap):
     rows = wrap(np.ones((20_000, 50), dtype=dtype))
     out = np.empty((1, 50))
-    tracemalloc.start()
-    try:
-        kernels.clip_and_sum(rows, clip=1.0, out=out)
-        assert tracemalloc.get_traced_memory()[1] < 400_000
-    finally:
-        tracemalloc.stop()
+    _, peak = peak_memory(kernels.clip_and_sum, rows, clip=1.0, out=out)
+    assert peak < 400_000
 
 
 def test_tensors_are_read_where_they_are():

@@ -4,7 +4,6 @@ import inspect
 import json
 import math
 import pickle
-import tracemalloc
 import warnings
 from collections.abc import Sequence
 
@@ -14,7 +13,7 @@ import scipy.sparse
 from adversarial import FLUSH
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from makers import assert_refused
+from makers import assert_refused, peak_memory
 from pairwise import pairwise
 
 import dpkern as dpk
@@ -720,15 +719,6 @@ def test_rows_at_the_ends_of_the_floating_point_range_stay_finite(scale, interce
     assert np.linalg.norm(rows) <= 1.0
     np.testing.assert_array_equal(transform.apply(X).toarray(), rows)
     assert np.all(np.isfinite(transform.margins(X, np.full(2 + intercept, 1e200))))
-
-
-def peak_memory(call):
-    tracemalloc.start()
-    try:
-        result = call()
-        return result, tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 def test_wide_sparse_rows_are_never_made_dense():

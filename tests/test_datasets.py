@@ -4,7 +4,6 @@ import bz2
 import gzip
 import lzma
 import math
-import tracemalloc
 from contextlib import suppress
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makers import peak_memory
 from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 
 from dpkern import datasets
@@ -237,10 +237,8 @@ def test_a_width_that_is_read_from_records_is_noted(write):
 
 def test_wide_libsvm_text_is_never_made_dense(write):
     path = write("a.svm", "1 5:2 2147483647:3\n-1 1:4\n")
-    tracemalloc.start()
-    X = read_table(path).X
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    table, peak = peak_memory(read_table, path)
+    X = table.X
     assert peak < 1e7
     assert X.shape == (2, 2**31 - 1)
     assert X.indices.tolist() == [4, 2**31 - 2, 0]

@@ -4,7 +4,6 @@ over all layers in rational arithmetic, records that do not touch each other, th
 import contextlib
 import itertools
 import math
-import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from makers import FUSED, assert_refused, assert_same_on
+from makers import FUSED, assert_refused, assert_same_on, peak_memory
 from pairwise import pairwise
 
 import dpkern as dpk
@@ -644,12 +643,7 @@ def test_memory_is_that_of_some_records_and_of_the_parameters():
         how = {"layers": layers, "activation": "relu", "loss": "softmax", "clip": 1.0}
         w = 0.1 * rng.standard_normal(size)
         kernels.mlp_gradient(data, w, **how)
-        tracemalloc.start()
-        try:
-            kernels.mlp_gradient(data, w, **how)
-            peaks.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
+        peaks.append(peak_memory(kernels.mlp_gradient, data, w, **how)[1])
     held = 2048 * (p + 128 + 10 + 64) + 6 * size
     assert peaks[1] <= 1.01 * peaks[0]
     assert peaks[1] <= 8 * held + (1 << 18)
