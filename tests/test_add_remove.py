@@ -621,8 +621,7 @@ def test_a_public_size_that_does_not_fit_is_refused_before_any_release(options, 
     ],
 )
 def test_what_has_no_proof_for_added_records_is_refused(name, options, message):
-    with pytest.raises(ValueError, match=message):
-        run(name, silos(), **options)
+    assert_refused(message, run, name, silos(), **options)
 
 
 def test_a_custom_loss_is_refused_as_its_bits_may_depend_on_a_records_place():

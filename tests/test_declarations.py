@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pytest
+from makers import assert_refused
 
 import dpkern as dpk
 from dpkern._numbers import count
@@ -263,8 +264,7 @@ def test_what_is_not_offered_is_refused_with_what_is(name, data):
             continue
         listed = " or ".join(map(repr, offered[kind]))
         message = f"^{kind} must be {listed} in {name}, got {value!r}$"
-        with pytest.raises(ValueError, match=message):
-            dpk.solve(name, data, **short(name) | {kind: value})
+        assert_refused(message, dpk.solve, name, data, **short(name) | {kind: value})
 
 
 UNPRINTED = [(n, t) for n, t in OFFERED if DECLARED[n].paper and t not in DECLARED[n].paper]
@@ -275,8 +275,7 @@ def test_a_papers_noise_needs_a_trust_of_the_paper(name, trust, data):
     how = short(name, trust) | {"calibration": "paper"}
     alternatives = " or ".join(f"trust={offered!r}" for offered in DECLARED[name].paper)
     message = f"^calibration='paper' needs {alternatives} in {name}$"
-    with pytest.raises(ValueError, match=message):
-        dpk.solve(name, data, **how)
+    assert_refused(message, dpk.solve, name, data, **how)
 
 
 @every_solver

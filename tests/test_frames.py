@@ -76,8 +76,7 @@ def test_missing_values_name_the_column_and_the_cure(dtype):
     column = pandas.Series([1, 0, None, None], dtype=dtype)
     frame = pandas.DataFrame({"a": np.ones(4), "b": column})
     message = "column 'b' of X must have no missing values, got 2 in 4 rows: fill them or drop"
-    with pytest.raises(ValueError, match=message):
-        SiloData.split(frame, [0, 1, 0, 1], 2)
+    assert_refused(message, SiloData.split, frame, [0, 1, 0, 1], 2)
 
 
 @pytest.mark.parametrize("dtype", ["object", "string", "category", "datetime64[ns]"])

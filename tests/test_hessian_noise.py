@@ -217,8 +217,7 @@ def test_a_sum_that_the_noise_would_not_hide_is_refused_and_nothing_is_drawn(
     total = zeros(made)
     spoil(total, made)
     monkeypatch.setattr(kernels, "goe", lambda *_, **__: pytest.fail("noise was drawn"))
-    with pytest.raises(ValueError, match=message):
-        made.release(total)
+    assert_refused(message, made.release, total)
     assert len(ledger) == 0
 
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from makers import FUSED, assert_same_on
+from makers import FUSED, assert_refused, assert_same_on
 from pairwise import pairwise
 from rounding import is_fused
 
@@ -292,8 +292,7 @@ def test_bad_arguments_are_refused_by_name(make):
     for bad, message in BAD:
         w = bad.get("w", np.zeros(3))
         options = {name: value for name, value in bad.items() if name != "w"}
-        with pytest.raises(ValueError, match=message):
-            run(kernels.glm_local_descent, data, w, **options)
+        assert_refused(message, run, kernels.glm_local_descent, data, w, **options)
 
 
 def test_batches_that_are_not_records_of_their_silo_are_refused_by_name(make):
@@ -318,8 +317,7 @@ def test_batches_that_are_not_records_of_their_silo_are_refused_by_name(make):
         (good.astype(np.int32), "batches must be an int64 array"),
         (good[0], "batches must be an int64 array"),
     ):
-        with pytest.raises(ValueError, match=message):
-            run(kernels.glm_local_descent, data, np.zeros(3), batches=bad)
+        assert_refused(message, run, kernels.glm_local_descent, data, np.zeros(3), batches=bad)
     with pytest.raises(ValueError, match="grid must be at least"):
         run(kernels.glm_local_descent, data, np.zeros(3), batches=good, grid=2.0**-51)
 

@@ -109,8 +109,7 @@ def test_the_largest_tolerable_grid_is_allowed_and_the_next_refused():
     ],
 )
 def test_a_grid_that_cannot_be_is_refused_with_its_cause(arguments, cause):
-    with pytest.raises(ValueError, match=cause):
-        choose_grid(**arguments)
+    assert_refused(cause, choose_grid, **arguments)
 
 
 class Source:
