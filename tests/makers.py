@@ -60,11 +60,6 @@ def square(x, y=0.0):
     return sum(((Fraction(a) - Fraction(b)) ** 2 for a, b in pairs), Fraction(0))
 
 
-def by_silo(value, m):
-    """One number for each silo, where a release may have one for all."""
-    return value if isinstance(value, tuple) else (value,) * m
-
-
 def ratios(releases, silo):
     """D / s of every repetition that a record of the silo is charged for, by the definition.
 
