@@ -14,7 +14,8 @@ listed:
    pairs that are compared), and worse than that of the exact minimiser of the same objective on all
    records, where n mu >= 150 in both cells;
 2. a score below that of the trivial predictor: R2 < -0.02 for n mu >= 150 and n mu >= 30 T / sd(y),
-   accuracy below that of the larger class by more than a point beyond three standard errors.
+   accuracy below that of the larger class by more than a point beyond three standard errors, log
+   loss above that of the rate by more than 0.01 beyond three standard errors.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from bench.utility_text import table, wrapped
 from dpkern import Budget, SiloData, solve_many
 from dpkern.models.losses import get_loss
 from dpkern.solvers import SOLVERS, Objective
+from dpkern.solvers.base.recalibration import Calibration
 
 FloatArray = NDArray[np.float64]
 
@@ -111,9 +113,14 @@ class Problem:
             options |= {"task": "classification", "classes": (-1.0, 1.0)}
         return SiloData(self.X[:n], self.y[:n], [0, n], **options)
 
-    def scores(self, task: str, W: FloatArray) -> dict[str, list[float]]:
-        """Return the test scores of every row of W."""
+    def scores(
+        self, task: str, W: FloatArray, lines: Sequence[Calibration | None] = ()
+    ) -> dict[str, list[float]]:
+        """Return the test scores of every row of W, whose margins have these lines of log odds."""
         Z = self.X_test @ W[:, :-1].T + W[:, -1]
+        for k, line in enumerate(lines):
+            if line is not None:
+                Z[:, k] = line.apply(Z[:, k])
         y = self.y_test[:, np.newaxis]
         if task in _REGRESSIONS:
             return {"R2": (1.0 - np.mean((y - Z) ** 2, axis=0) / np.var(y)).tolist()}
@@ -200,7 +207,8 @@ class Cell:
             l2=self.l2,
             **arguments,
         )
-        return found.scores(self.task, np.array([result.w for result in results]))
+        lines = [result.calibration for result in results]
+        return found.scores(self.task, np.array([result.w for result in results]), lines)
 
     def exact(self, largest: int) -> dict[str, float]:
         """Return the test scores of the minimiser of the objective on all records."""
@@ -270,6 +278,10 @@ def against(rows: _Rows) -> list[str]:
             larger = row["trivial"]["larger class"]
             if mean < larger - 0.01 - 3.0 * error:
                 broken.append(f"accuracy {mean:.3f}, larger class {larger:.3f}: {cell}")
+            mean, error = _moments(row["scores"]["log loss"])
+            of_rate = row["trivial"]["rate's log loss"]
+            if mean > of_rate + 0.01 + 3.0 * error:
+                broken.append(f"log loss {mean:.3f}, the rate's {of_rate:.3f}: {cell}")
     return broken
 
 
@@ -308,8 +320,8 @@ balanced, the area under the ROC curve where one record of twenty is positive, a
 around 0 and around half of their bound, three standard deviations away from 0.
 
 A requirement is broken where more records or more budget make a mean worse (z > 3 by Holm's
-correction) and worse than the exact minimiser's, where R2 is below that of the mean, or accuracy
-below that of the larger class; each where n mu >= {least:g}.
+correction) and worse than the exact minimiser's, where R2 is below that of the mean, accuracy below
+that of the larger class, or log loss above the rate's; each where n mu >= {least:g}.
 """
 
 

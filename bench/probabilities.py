@@ -1,7 +1,8 @@
-"""Probabilities of settings "auto" on a9a, with a recalibration and without.
+"""Probabilities of settings "auto" on a9a, with a recalibration and without, and their scores.
 
 `python -m bench.probabilities` prints the table of docs/settings.md in Markdown: means over draws
-of log loss, calibration error (ten bins), accuracy and AUC on the test records. The set comes from
+of log loss, calibration error (ten bins), accuracy and AUC on the test records; and that of
+docs/evaluation.md, the noise of released scores. The set comes from
 the folder in the environment variable DPKERN_DATA.
 """
 
@@ -13,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
 import dpkern as dpk
-from bench.utility_sets import SETS
+from bench.utility_sets import SETS, Problem
 
 EPSILONS, DELTA, DRAWS, BINS = (0.1, 0.3, 1.0, 3.0), 1e-6, 40, 10
 
@@ -47,6 +48,21 @@ def main() -> None:
             rows = [measure(run.predict_proba(task.X_test)[:, 1], positive) for run in runs]
             figures = " | ".join(f"{mean:.4f}" for mean in np.mean(rows, axis=0))
             print(f"| {epsilon:g} | {'with' if recalibrate else 'without'} | {figures} |")
+    print_noise(runs[0], task)
+
+
+def print_noise(model: dpk.SolverResult, task: Problem) -> None:
+    """Print how far noise moves released scores, the table of docs/evaluation.md."""
+    names = ("auc", "accuracy", "calibration_error", "log_loss")
+    print(f"\n| epsilon | {' | '.join(names)} |\n|---|---|---|---|---|")
+    for epsilon in EPSILONS:
+        budget = dpk.Budget(epsilon=epsilon, delta=DELTA)
+        evaluations = [
+            dpk.evaluate(model, task.X_test, task.y_test, budget=budget, rng=seed)
+            for seed in range(5 * DRAWS)
+        ]
+        stds = [np.std([getattr(found, name) for found in evaluations]) for name in names]
+        print(f"| {epsilon:g} | {' | '.join(f'{std:.4f}' for std in stds)} |")
 
 
 if __name__ == "__main__":

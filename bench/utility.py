@@ -47,6 +47,7 @@ from bench import (
     utility_perceptron,
     utility_regression,
 )
+from bench.probabilities import measure
 from bench.utility_grids import GRIDS, in_units, settings
 from bench.utility_sets import SETS, Problem, problem
 from bench.utility_text import latest
@@ -67,7 +68,6 @@ _FIRST, _SECOND, _LAST = 2, 6, 5  # draws of every setting, of the best quarter;
 # Arguments of runs with other defaults for the rest, of the solver that the page shows first.
 VARIANTS: dict[str, Callable[[SiloData], dict[str, Any]]] = {
     "add_remove": lambda data: {"neighbours": "add_remove", "public_size": data.n},
-    "half_bound": lambda data: {"clip": 0.5 * data.row_bound},
 }
 _ROOT = Path(__file__).parents[1]
 
@@ -124,7 +124,8 @@ class Runs:
             **arguments,
         )
         models = np.array([result.w for result in results])
-        return results, models, self.problem.accuracies(models)
+        lines = [result.calibration for result in results]
+        return results, models, self.problem.accuracies(models, lines)
 
     def auto(self, draws: int, **arguments: Any) -> dict[str, Any]:
         """The cell of the solver's own defaults."""
@@ -132,6 +133,20 @@ class Runs:
         used = {name: results[0].parameters[name] for name in GRIDS[self._solver]}
         gap = float(np.mean(self.problem.gaps(models)))
         return mean_and_error(scores) | {"gap": gap, "settings": used}
+
+    def probabilities(self, draws: int) -> dict[str, Any]:
+        """The cell of the probabilities that the defaults predict, and those of the minimum."""
+        results, _, scores = self(draws)
+        test, minimum = self.problem.task, self.problem.minimiser
+        positive = np.asarray(test.y_test) == self.problem.data.classes[1]
+        rows = [measure(result.predict_proba(test.X_test)[:, 1], positive) for result in results]
+        margins = np.asarray(test.X_test @ minimum[:-1]) + minimum[-1]
+        named, rate = ("log_loss", "calibration_error", "", "area"), positive.mean()
+        cell = dict(zip(named, np.mean(rows, axis=0).tolist(), strict=True))
+        best = dict(zip(named, measure(1.0 / (1.0 + np.exp(-margins)), positive), strict=True))
+        cell |= {f"no_privacy_{name}": value for name, value in best.items()}
+        of_rate = -rate * math.log(rate) - (1.0 - rate) * math.log(1.0 - rate)
+        return mean_and_error(scores) | cell | {"log_loss_of_rate": of_rate}
 
     def numbers(self) -> PublicNumbers:
         found = public_numbers(self.problem.objective(), self._budget, "central", "replace_one")
@@ -177,10 +192,10 @@ def solver_cells(lines: Lines, options: argparse.Namespace) -> None:
     cells = (
         (kind, name, solver, epsilon)
         for name in options.sets
-        for kind in ("tuned", "auto", *VARIANTS)
+        for kind in ("tuned", "auto", "probabilities", *VARIANTS)
         for solver in options.solvers
         for epsilon in options.epsilons
-        if kind not in VARIANTS or solver == utility_page.SHOWN
+        if kind in ("tuned", "auto") or solver == utility_page.SHOWN
         if kind != "tuned" or not options.no_tuning
     )
     for kind, name, solver, epsilon in cells:
@@ -190,6 +205,8 @@ def solver_cells(lines: Lines, options: argparse.Namespace) -> None:
         begin, runs = time.perf_counter(), Runs(name, solver, epsilon)
         if kind == "tuned":
             cell = runs.tuned(options.draws)
+        elif kind == "probabilities":
+            cell = runs.probabilities(options.draws)
         else:
             given = VARIANTS[kind](runs.problem.data) if kind in VARIANTS else {}
             cell = runs.auto(options.draws, **given)

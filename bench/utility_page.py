@@ -25,7 +25,10 @@ _FIELDS = {
     "auto": _CELL,
     "tuned": ("draws", "accuracy"),
     "add_remove": _CELL,
-    "half_bound": _CELL,
+    "probabilities": (
+        *("draws", "log_loss", "area", "calibration_error", "log_loss_of_rate"),
+        *("no_privacy_log_loss", "no_privacy_area", "no_privacy_calibration_error"),
+    ),
     "rival": ("draws", "accuracy", "error"),
     "seconds": ("draws", "seconds", "steps", "pace", "sparse"),
     "regression": ("draws", "auto", "ridge", "adassp", "no_privacy", "mean"),
@@ -45,15 +48,17 @@ Test accuracy of `{SHOWN}` in percent, auto / tuned on the test set, by epsilon.
 declared, not read off the records: {{bounds}}. The constants of the rules were fitted on the sets
 marked *yes*; those marked *looked at* were measured while the rules were made.
 """
+_RISKS = f"""\
+Probabilities that `{SHOWN}` predicts: log loss / area under the ROC curve / calibration error in
+ten bins, on the test set, by epsilon; and the log loss of predicting the rate of the test set.
+"""
 _USE = """\
 - Declare the smallest row bound that you can justify without looking at the records: the noise is
   in proportion to it, and inversely to epsilon and to the number of records. Longer rows are
   scaled down.{tight}
 - Ask `dpkern.plan` before a record is read: {plan}
 - Leave the settings "auto", unless you can choose others on public records of the same kind.{other}
-- For probabilities rather than labels, give `clip=row_bound / 2`, the largest norm of a record's
-  gradient at the start. Small clip norms lead to the minimum of another, robust loss, and the
-  logistic objective stays well above its minimum.{half}
+- Release scores of the model on records of your own by [`dpkern.evaluate`](evaluation.md).
 """
 _HOW = """\
 Every run is private at (epsilon, {delta:g}) for the replacement of one record, under central trust,
@@ -113,6 +118,7 @@ def text(page: Path) -> str:
         _expectations(cells, facts, names),
         f"![accuracy over epsilon](figures/{page.stem}.png)\n",
         _main_table(cells, facts, names),
+        _probabilities(cells["probabilities"], names),
         "## What to do with it\n",
         _use(cells, facts, delta),
         "## How it was obtained\n",
@@ -250,7 +256,6 @@ def _use(cells: dict[str, Cells], facts: dict[str, Row], delta: float) -> str:
         "tight": _tight_bound(auto),
         "plan": plan,
         "other": _other_solvers(auto),
-        "half": _half_bound(cells),
     }
     items = _USE.format(**sentences).split("\n- ")
     return "".join(wrapped(item.removeprefix("- "), "- ") for item in items)
@@ -276,21 +281,26 @@ def _other_solvers(auto: Cells) -> str:
     return said + "."
 
 
-def _half_bound(cells: dict[str, Cells]) -> str:
-    """What the defaults are not made for: the value of the objective."""
-    pairs = [
-        (cells["auto"][key], row)
-        for key, row in cells["half_bound"].items()
-        if key in cells["auto"]
-    ]
-    if not pairs:
-        return ""
-    share = statistics.median(half["gap"] / auto["gap"] for auto, half in pairs)
-    lost = statistics.fmean(100.0 * (auto["accuracy"] - half["accuracy"]) for auto, half in pairs)
-    return (
-        f" With it the gap is {share:.2f} times as large in the median cell, and accuracy "
-        f"{lost:.1f} points lower in the mean."
-    )
+def _probabilities(cells: Cells, names: list[str]) -> str:
+    """A row for each set: log loss, area and calibration error of predicted probabilities."""
+    epsilons = sorted({key[2] for key in cells})
+    head = ["set", *(f"{e:g}" for e in epsilons), "no privacy", "rate"]
+    body = []
+    for name in names:
+        rows = [cells.get((name, SHOWN, epsilon)) for epsilon in epsilons]
+        if any(row is None for row in rows):
+            continue
+        shown = [_three(row, "") for row in rows if row is not None]
+        last = rows[-1] or {}
+        rate = f"{last['log_loss_of_rate']:.3f}"
+        body.append([f"`{name}`", *shown, _three(last, "no_privacy_"), rate])
+    return wrapped(_RISKS) + "\n" + table(head, body) if body else ""
+
+
+def _three(row: Row, prefix: str) -> str:
+    """Log loss, area and calibration error of a cell."""
+    names = ("log_loss", "area", "calibration_error")
+    return " / ".join(f"{row[prefix + name]:.3f}" for name in names)
 
 
 def _tight_bound(auto: Cells) -> str:

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from dpkern import SiloData
 from dpkern.data import train_test_split
 from dpkern.models.losses import get_loss
 from dpkern.solvers import Objective
+from dpkern.solvers.base.recalibration import Calibration
 from examples.papers import public_sets
 from examples.papers.public_sets import Task
 
@@ -41,12 +42,20 @@ class Problem:
     def objective(self) -> Objective:
         return Objective(self.data, get_loss("logistic"))
 
-    def accuracies(self, models: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Test accuracy of every row of `models`, as `SolverResult.score` computes it."""
+    def accuracies(
+        self, models: NDArray[np.float64], lines: Sequence[Calibration | None] = ()
+    ) -> NDArray[np.float64]:
+        """Test accuracy of every row of `models`, as `SolverResult.score` computes it.
+
+        `lines` are those of log odds, where models have one.
+        """
         positive = np.asarray(self.task.y_test) == self.data.classes[1]
         found = []
-        for part in np.array_split(models, max(1, len(models) // 64)):
-            margins = np.asarray(self.task.X_test @ part[:, :-1].T) + part[:, -1]
+        for rows in np.array_split(np.arange(len(models)), max(1, len(models) // 64)):
+            margins = np.asarray(self.task.X_test @ models[rows, :-1].T) + models[rows, -1]
+            for k, line in enumerate(lines[rows[0] : rows[-1] + 1]):
+                if line is not None:
+                    margins[:, k] = line.apply(margins[:, k])
             found.append(np.mean((margins > 0.0) == positive[:, None], axis=0))
         return np.concatenate(found)
 

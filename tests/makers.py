@@ -3,6 +3,7 @@
 import math
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -181,7 +182,8 @@ def transcript(result):
     """All of a result but its times, with the words of its certificate."""
     parts = {field: getattr(result, field) for field in result.__dataclass_fields__}
     del parts["timing"]
-    parts["privacy"] = str(parts["privacy"]), parts["privacy"].to_dict()
+    privacy = replace(parts["privacy"], started=None)
+    parts["privacy"] = str(privacy), privacy.to_dict()
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
 
 

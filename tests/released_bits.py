@@ -81,7 +81,8 @@ def ten_digits(values: Any, most: int) -> list[float]:
     return [float(f"{x:.9e}") for x in chosen.tolist()]
 
 
-OF_THE_FILE = ("package", "digest")  # they change with the version
+# They change with the version, the time, and the bits of the model, which have their own hash.
+OF_THE_FILE = ("package", "digest", "model", "started")
 RELEASE = ("dim", "n_messages", "sensitivity", "std", "grid", "coins", "per_record", "times")
 
 

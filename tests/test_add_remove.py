@@ -3,6 +3,7 @@
 import itertools
 import math
 import sys
+from dataclasses import replace
 from fractions import Fraction
 
 import mpmath
@@ -541,7 +542,9 @@ def test_a_perceptron_runs_with_any_number_of_records_and_certifies_the_same(nam
     for n in (9, 319, 320, 321, 2000):
         data = silos((n,), intercept=False)
         how = {"model": dpk.MLP(hidden=(4,)), "public_size": (10,), "step_size": 0.1, "rng": 3}
-        certificates.append(run(name, data, **how, **options).privacy.to_dict())
+        privacy = run(name, data, **how, **options).privacy
+        # The model is released with noise, and so may be its digest.
+        certificates.append(replace(privacy, model=None, started=None).to_dict())
     assert all(certificate == certificates[0] for certificate in certificates)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.metrics import roc_auc_score
 from tqdm import tqdm
 
 import dpkern as dpk
@@ -103,6 +104,7 @@ def test_fit_is_the_library_call_with_the_stated_parameters(capsys, tmp_path, tr
     shown(capsys, ["fit", train, *flags, *sets, *BUDGET, *QUICK, "--out", model])
     table = io.read_table(train)
     of_data = dict(how="random", seed=3, intercept=True, row_bound=1.0)
+    of_data |= {"feature_names": table.feature_names}
     data = dpk.SiloData.split(table.X, table.y, 5, **of_data)
     how = dict(clip=0.5, l2=0.01, rounds=20, step_size=0.7, weights="uniform", trust="silo", rng=1)
     budget = dpk.Budget(epsilon=2.0, delta=1e-5)
@@ -482,6 +484,33 @@ def test_probabilities_are_those_of_the_model_in_csv(capsys, tmp_path, model):
     assert found == saved.predict_proba(X).tolist()
 
 
+def test_evaluate_is_the_library_call_on_the_files_records(capsys, tmp_path, model, test):
+    saved, ledger = str(tmp_path / "scores.json"), str(tmp_path / "ledger")
+    dpk.Accountant(ledger, epsilon=3.0, delta=1e-4)
+    how = [*BUDGET, "--threshold", "0.4", "--noise-seed", "3", "--ledger", ledger]
+    out, _ = shown(capsys, ["evaluate", model, test, *how, "--certificate", saved])
+    X, y = records(80, 1)
+    budget = dpk.Budget(epsilon=2.0, delta=1e-5)
+    expected = dpk.evaluate(dpk.load(model), X, y, budget=budget, threshold=0.4, rng=3)
+    assert "\n".join(str(expected).split("\n")[:-1]) in out
+    assert "of epsilon 3 at delta 0.0001 is spent" in out
+    assert dpk.verify(saved).ok
+    assert dpk.Accountant(ledger).spent > 0.9
+
+
+def test_evaluate_refuses_other_records_and_spends_nothing(capsys, tmp_path, model, test):
+    ledger, X, y = str(tmp_path / "ledger"), *records(80, 1)
+    dpk.Accountant(ledger, epsilon=3.0, delta=1e-4)
+    other = write_csv(tmp_path / "other.csv", X, np.where(y == "ill", "sick", y))
+    wide = write_csv(tmp_path / "wide.csv", np.column_stack([X, X]), y)
+    for path in (other, wide, str(tmp_path / "none.csv")):
+        assert path in refused(capsys, "evaluate", model, path, *BUDGET, "--ledger", ledger)
+    assert "--public-size" in refused(
+        capsys, "evaluate", model, test, *BUDGET, "--neighbours", "add_remove"
+    )
+    assert dpk.Accountant(ledger).spent == 0.0
+
+
 def test_unknown_labels_give_predictions_without_a_score(capsys, tmp_path, model):
     X, _ = records(20, 3)
     path = write_csv(tmp_path / "new.csv", X, np.zeros(20, int))
@@ -591,7 +620,22 @@ def test_compare_composes_what_it_spent(capsys, train):
 def test_gap_of_a_long_run_without_noise_is_small_and_not_negative(capsys, train):
     run = ["compare", train, "--rounds", "2000", "--l2", "0.1", "--epsilons", "1", "--draws", "1"]
     out, _ = shown(capsys, [*run, "--solvers", "gradient_descent:central", "--no-plot"])
-    assert float(table_of(out)[0][4]) == 0.0
+    assert float(table_of(out)[0][6]) == 0.0
+
+
+def test_compare_shows_area_and_log_loss_where_there_are_any(capsys, train, test):
+    how = ["compare", train, "--test", test, "--rounds", "50", "--epsilons", "1", "--draws", "1"]
+    how += ["--solvers", "gradient_descent:central", "--no-plot", "--noise-seed", "0"]
+    out, _ = shown(capsys, how)
+    (exact, _), (X, y) = table_of(out)[:2], records(80, 1)
+    data = dpk.SiloData.split(*records(300, 0), m=4, seed=0, row_bound=1.0, intercept=True)
+    result = dpk.solve("gradient_descent", data, budget=None, rounds=50)
+    p = result.predict_proba(X)[np.arange(80), (y == "well").astype(int)]
+    assert float(exact[4]) == pytest.approx(roc_auc_score(y, result.decision_function(X)), abs=1e-4)
+    assert float(exact[5]) == pytest.approx(-np.log(p).mean(), abs=1e-4)
+    # A loss with a parameter, whose models predict no probabilities.
+    out, _ = shown(capsys, [*how, "--loss", "smoothed_hinge"])
+    assert [row[5] for row in table_of(out)[:2]] == ["-", "-"]
 
 
 def test_compare_without_data_learns_the_wisconsin_set(capsys):
@@ -782,7 +826,7 @@ def test_import_is_cheap():
 
 ERRORS = [
     ("", "required: COMMAND"),
-    ("fly", "choose from fit, predict, compare, plan, schema, ledger, verify, audit, info"),
+    ("fly", "choose from fit, predict, evaluate, compare, plan, schema, ledger"),
     ("comapre", "invalid choice: 'comapre'; did you mean 'compare'?"),
     ("fit TRAIN --epsilom 1", "unrecognized argument --epsilom; did you mean '--eps"),
     ("fit TRAIN --sead=1 BUDGET", "argument --sead=1; did you mean '--seed'?"),
@@ -1081,7 +1125,7 @@ def test_compare_shows_the_accuracy_of_the_largest_class(
     out, _ = shown(capsys, ["compare", train, *SMALL, "--solvers", "spider", "--test", test])
     _, y = records(80, 1)
     share = max(np.mean(y == "ill"), np.mean(y == "well"))
-    assert re.search(rf"\nmajority class +- +- +{share:.4f} +- +-\n", out)
+    assert re.search(rf"\nmajority class +- +- +{share:.4f} +- +- +- +-\n", out)
     assert drawn == [share]
     X, _ = records(60, 0)
     numbers = write_csv(tmp_path / "n.csv", X, X[:, 0] + 0.25)
@@ -1195,7 +1239,7 @@ def test_long_lines_fold_at_the_width_of_a_terminal(capsys, train, monkeypatch, 
     assert main(fit) == 0
     folded = capsys.readouterr().out
     assert max(map(len, folded.splitlines())) <= columns
-    seconds = re.compile("in [^ ]* s")
+    seconds = re.compile("in [^ ]* s|started \\S*")
     assert seconds.sub("", " ".join(folded.split())) == seconds.sub("", " ".join(plain.split()))
     start = folded.splitlines().index("Privacy certificate")
     rows = folded.splitlines()[start + 1 :]

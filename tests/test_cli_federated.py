@@ -46,7 +46,9 @@ def silo(ledger, *more):
 
 
 def plan(capsys, name, *more):
-    shown(capsys, ["fit", "--federation", "study.toml", *FIT, "--plan", name, *more])
+    out, _ = shown(capsys, ["fit", "--federation", "study.toml", *FIT, "--plan", name, *more])
+    assert "Privacy certificate" in out
+    assert "\n  model " not in out  # of which there is none yet
     return ["--plan", name]
 
 
@@ -58,6 +60,14 @@ def test_a_dry_run_says_what_the_ledger_has_left_and_charges_nothing(capsys, stu
     assert "ledger after   north.json: 1 of epsilon 1.5" in out
     assert "is spent, 1.047 is left" in out
     assert (study / "north.json").read_bytes() == before
+
+
+def test_a_silo_takes_the_ledger_of_its_project(capsys, study):
+    agreed = plan(capsys, "plan.json", "--solver", "gradient_descent", "--rounds", "5")
+    command = [word for word in silo("", *agreed, "--dry-run") if word not in ("--ledger", "")]
+    assert "give --ledger FILE, or a ledger in dpkern.toml" in refused(capsys, *command)
+    (study / "dpkern.toml").write_text('ledger = "north.json"')
+    assert "ledger after   north.json: 1 of epsilon 1.5" in shown(capsys, command)[0]
 
 
 def test_a_dry_run_refuses_as_the_run_would(capsys, study):

@@ -274,7 +274,7 @@ def test_add_remove_and_penalties_release_the_bits_of_the_cpu(records, cpu_card)
         dpk.solve("gradient_descent", data, **how) for data in (records, records.to_device())
     )
     np.testing.assert_array_equal(here.w, there.w)
-    assert here.privacy.to_dict() == there.privacy.to_dict()
+    assert here.privacy == there.privacy
 
 
 def test_what_a_card_does_not_have_is_refused_before_any_release(records, cpu_card):

@@ -527,7 +527,7 @@ def test_stored_certificates_with_wrong_fields_are_refused():
         ({"unit": "gone"}, "missing fields \\['unit'\\]"),
         ({"sigma": 1.0}, "unknown fields \\['sigma'\\]"),
         ({"n_draws": -1}, r"n_draws must .*got -1"),
-        ({"version": 2}, "version must be 1, the one that this release of dpkern reads, got 2"),
+        ({"version": 1}, "version must be 2, the one that this release of dpkern reads, got 1"),
         ({"format": "another"}, "values must be a certificate"),
         ({"guarantee": stored["guarantee"] | {"law": {"name": "new"}}}, "law must be 'gaussian'"),
     ):
@@ -545,7 +545,10 @@ def test_text_shows_every_field():
         declared={"row_bound": 1.5},
         claimed={"epsilon": 0.25, "delta": 1e-5},
         notes=["the split is by label"],
-    )
+        model=f"sha256:{'0' * 64}",
+        started="2026-11-27T09:30:00Z",
+        sources={"row_bound": "not stated", "labels": "not stated"},
+    ).with_names(study="a study", purpose="a purpose", controller="a clinic", bounds="handbook")
     text = unfolded(certificate)
     for part in (
         "silo",
@@ -559,10 +562,17 @@ def test_text_shows_every_field():
         "the split is by label",
         "os, 100 draws",
         "grid",
+        "row bound, labels: handbook",
+        "a study",
+        "a purpose",
+        "a clinic",
+        f"sha256:{'0' * 32}...",
+        "2026-11-27T09:30:00Z",
+        "of 100 cases, where a coin is right in 50",
     ):
         assert part in text
     rows = [line for line in str(certificate).splitlines() if line[2:3] != " "]
-    assert len(rows) == 14
+    assert len(rows) == 21
 
 
 @pytest.mark.parametrize("words", [3, 40, 400])

@@ -634,7 +634,7 @@ def test_settings_do_not_depend_on_how_many_records_there_are_under_add_remove()
     first, second = (run(records(n=n), **how) for n in (60, 61))
     assert first.parameters == second.parameters
     assert first.privacy.releases == second.privacy.releases
-    assert first.privacy.to_dict() == second.privacy.to_dict()
+    assert replace(first.privacy, model=second.privacy.model) == second.privacy
 
 
 @pytest.mark.statistical

@@ -12,12 +12,19 @@ from parties import Study
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.mechanisms import gaussian_sum
 from dpkern.solvers.base import recalibration as module
 from dpkern.solvers.base.learning import NothingLearntWarning
-from dpkern.solvers.base.recalibration import MOMENTS, RESIDUALS, SCORES, Calibration
+from dpkern.solvers.base.recalibration import (
+    MOMENTS,
+    RESIDUALS,
+    SCORES,
+    SIZES,
+    Calibration,
+)
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
-LINE = (MOMENTS, SCORES, RESIDUALS)
+LINE = (SIZES, MOMENTS, SCORES, RESIDUALS)
 
 
 def records(n=4000, m=1, rate=0.2, seed=0, **options):
@@ -45,7 +52,7 @@ def test_releases_have_their_sensitivity_and_the_budget(solver, trust, m, neighb
     unit = 2.0 if neighbours == "replace_one" else 1.0
     found = released(result)
     assert tuple(found) == LINE
-    for what, C, times in zip(LINE, (1.22, 1.0, 1.0), (1, 3, 1), strict=True):
+    for what, C, times in zip(LINE, (0.5, 1.22, 1.0, 1.0), (1, 1, 3, 1), strict=True):
         sensitivities = np.atleast_1d(found[what].sensitivity)
         assert np.array_equal(sensitivities, [unit * C] * (m if trust == "silo" else 1))
         assert found[what].times == times
@@ -61,7 +68,7 @@ def test_sums_are_those_of_numpy():
     u = np.random.default_rng(1).uniform(-1.0, 1.0, 300)
     V = np.column_stack([u, u * u])
     grid = np.array([2.0**-40, 2.0**-39])
-    found = module._sums(data.offsets, lambda rows: V[rows], 2, 2.0, grid, 1)
+    found = gaussian_sum.sum_vectors(lambda rows: V[rows], 2, data.offsets.tolist(), 2.0, grid)
     expected = np.add.reduceat(V, data.offsets[:-1])
     assert np.allclose(found, expected, rtol=0.0, atol=1e-9)
     assert np.array_equal(found / grid[:, np.newaxis], np.round(found / grid[:, np.newaxis]))
@@ -70,8 +77,8 @@ def test_sums_are_those_of_numpy():
 def test_parts_of_the_records_have_the_same_sums(monkeypatch):
     data = records(n=1000)
     runs = []
-    for size in (1 << 18, 7):
-        monkeypatch.setattr(module, "_RECORDS", size)
+    for size in (1 << 20, 7):
+        monkeypatch.setattr(gaussian_sum, "_ENTRIES", size)
         runs.append(dpk.solve("gradient_descent", data, budget=BUDGET, rng=1))
     assert runs[0].calibration == runs[1].calibration
 
@@ -79,20 +86,20 @@ def test_parts_of_the_records_have_the_same_sums(monkeypatch):
 def test_what_the_releases_sum_up_is_what_their_names_say(monkeypatch):
     """Without noise they are sums over the records, and the last makes the mean risk the rate."""
     seen = []
-    plain = module._sums
+    plain = gaussian_sum.sum_vectors
 
     def spy(*given):
         seen.append(plain(*given)[0])
         return plain(*given)
 
-    monkeypatch.setattr(module, "_sums", spy)
+    monkeypatch.setattr(gaussian_sum, "sum_vectors", spy)
     data = records(n=20_000)
     result = dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=6.0), rng=1)
     line, y = result.calibration, data.y
     margins = data.transform.margins(data.X, result.w)
-    u = np.clip(margins / line.unit, -1.0, 1.0)
+    u = np.clip((margins - line.centre) / line.unit, -1.0, 1.0)
     moments = np.array([y / 2, y * u / 2, 0.7 * u * u, 0.7 * u]).sum(axis=1)
-    assert np.allclose(seen[0], moments, atol=1e-3)
+    assert np.allclose(seen[1], moments, atol=1e-3)
     p = result.predict_proba(data.X)[:, 1]
     assert abs(p.sum() - (y > 0).sum()) < 20.0
     slope, offset = np.polynomial.polynomial.polyfit(u, result.decision_function(data.X), 1)[::-1]
@@ -105,7 +112,8 @@ def test_a_calibration_is_close_to_the_best_line():
     data = records(n=50_000)
     result = dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=5.0), rng=1)
     line = result.calibration
-    u = np.clip(data.transform.margins(data.X, result.w) / line.unit, -1.0, 1.0)
+    margins = data.transform.margins(data.X, result.w)
+    u = np.clip((margins - line.centre) / line.unit, -1.0, 1.0)
     best = LogisticRegression(C=1e9).fit(u[:, np.newaxis], data.y)
     assert line.slope == pytest.approx(float(best.coef_[0, 0]), rel=0.1)
     assert line.offset == pytest.approx(float(best.intercept_[0]), abs=0.1)
@@ -218,30 +226,37 @@ def test_labels_without_any_relation_are_told():
 
 def test_a_line_of_zero_margins_is_finite():
     data = records()
-    line = Calibration(1.0, -2.0, 1.0, 0.1)
+    line = Calibration(1.0, -2.0, 0.0, 1.0, 0.1)
     assert np.array_equal(line.apply(np.array([-9.0, 0.0, 9.0])), [-3.0, -2.0, -1.0])
     result = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1, rounds=1, step_size=1e-50)
     assert np.isfinite(result.predict_proba(data.X)).all()
 
 
-def test_margins_beyond_the_scale_count_as_at_it(monkeypatch):
-    """Rows are longer than what margins are divided by, and u stays within 1."""
-    seen = []
-    monkeypatch.setattr(module, "_Line", lambda run, u, mu, prior: seen.append(u) or _Nothing())
-    rng = np.random.default_rng(0)
-    X = 4.0 * np.sign(rng.normal(size=(4000, 1))) * np.eye(1, 9)
-    y = (X[:, 0] > 0.0).astype(int)
-    data = dpk.SiloData.split(X, y, m=1, row_bound=4.0, classes=[0, 1], seed=0)
-    dpk.solve("gradient_descent", data, budget=BUDGET, rng=1)
-    assert np.abs(seen[0]).max() == 1.0
-    assert np.abs(seen[0]).min() == 1.0
+@pytest.mark.parametrize("row_bound", [2.0, 10.0, 50.0])
+def test_the_scale_is_that_of_margins_and_not_of_their_bound(row_bound):
+    data = records(20_000, rate=0.05, feature_range=None, row_bound=row_bound)
+    result = dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=5.0), rng=1)
+    line = result.calibration
+    assert line.centre == result.intercept
+    z = np.abs(data.transform.margins(data.X, result.w) - line.centre)
+    assert line.unit == pytest.approx(3.0 * np.sqrt(z).mean() ** 2, rel=0.05)
+    # Margins beyond the scale count as at it.
+    ends = line.apply(line.centre + line.unit * np.array([-9.0, -1.0, 1.0, 9.0]))
+    assert ends == pytest.approx(line.offset + line.slope * np.array([-1.0, -1.0, 1.0, 1.0]))
 
 
-class _Nothing:
-    slope, offset, slope_error = 1.0, 0.0, math.inf
+@pytest.mark.parametrize("row_bound", [2.0, 20.0])
+def test_a_bound_far_above_the_rows_costs_no_accuracy(row_bound):
+    """Log odds are near those of the best line, whatever norm was declared for the rows."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss
 
-    def log_odds(self):
-        return self
+    data = records(50_000, rate=0.1, feature_range=None, row_bound=row_bound)
+    result = dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=0.3), rng=1)
+    z = data.transform.margins(data.X, result.w)[:, np.newaxis]
+    best = LogisticRegression(C=1e9).fit(z, data.y).predict_proba(z)
+    losses = [log_loss(data.y, p) for p in (result.predict_proba(data.X), best)]
+    assert losses[0] < losses[1] + 0.005
 
 
 def test_a_slope_of_noise_keeps_the_order():
@@ -254,7 +269,7 @@ def test_a_slope_of_noise_keeps_the_order():
 
 
 def vectors_of(data, w, line):
-    """The vectors of the three releases at a model and a line, without noise."""
+    """The vectors of the four releases at a model and a line, without noise."""
     seen = {}
 
     class Recorded(module._Line):
@@ -264,7 +279,9 @@ def vectors_of(data, w, line):
 
     z = kernels.glm_margins(data, w)
     run = type("Run", (), {"objective": type("Objective", (), {"n": data.n, "data": data})})
-    recorded = Recorded(run, np.clip(z / 1.5, -1.0, 1.0), 1.0, 1.0)
+    recorded = Recorded(run, z, 0.5, 1.5, 1.0)
+    recorded._root(1.0)
+    recorded._u = np.clip((z - 0.5) / 1.5, -1.0, 1.0)
     recorded._moments(1.0), recorded._scores(line, 1.0), recorded._residuals(line, 1.0)
     return seen
 
@@ -279,7 +296,7 @@ def test_vectors_are_of_one_record_wherever_it_lies(kind):
     y, order = rng.integers(0, 2, 203), rng.permutation(203)[:150]
     X = X.astype(np.float32) if kind == "single" else X
     how = {"feature_range": (-1.0, 1.0)} if kind == "range" else {"row_bound": 2.0}
-    w, line = rng.normal(size=38), module.Calibration(3.0, -0.3, 1.5, 1.0)
+    w, line = rng.normal(size=38), module.Calibration(3.0, -0.3, 0.0, 1.5, 1.0)
 
     def of(rows, offsets):
         held = sparse.csr_array(X[rows]) if kind == "sparse" else X[rows]
@@ -298,9 +315,7 @@ def test_one_record_moves_a_sum_by_its_clip_norm_at_most():
         V = rng.normal(size=(n + 1, 4)) * 10.0 ** rng.uniform(-3, 3, (n + 1, 1))
         more = np.insert(V[:n], rng.integers(n + 1), V[n], axis=0)
         one, two = (
-            module._sums(
-                np.array([0, len(U)]), lambda rows, U=U: U[rows], 4, clip, np.array([q]), 1
-            )
+            gaussian_sum.sum_vectors(lambda rows, U=U: U[rows], 4, (0, len(U)), clip, np.array([q]))
             for U in (V[:n], more)
         )
         pairs = zip(one.ravel().tolist(), two.ravel().tolist(), strict=True)
@@ -343,7 +358,7 @@ def test_any_sums_give_a_finite_line_within_its_bounds():
 
 @pytest.mark.parametrize("release", [1, 2, 4])
 def test_a_run_that_fails_in_its_line_has_a_valid_certificate(monkeypatch, release):
-    plain, calls = module._sums, []
+    plain, calls = gaussian_sum.sum_vectors, []
 
     def fail(*given):
         calls.append(given)
@@ -351,7 +366,7 @@ def test_a_run_that_fails_in_its_line_has_a_valid_certificate(monkeypatch, relea
             raise MemoryError
         return plain(*given)
 
-    monkeypatch.setattr(module, "_sums", fail)
+    monkeypatch.setattr(gaussian_sum, "sum_vectors", fail)
     with pytest.warns(UserWarning, match="MemoryError"):
         result = dpk.solve("gradient_descent", records(), budget=BUDGET, rng=1)
     assert result.calibration is None

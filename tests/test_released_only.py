@@ -370,6 +370,7 @@ def test_a_run_that_fails_returns_its_last_model(name, monkeypatch, tmp_path):
     assert dpk.verify(result.privacy.to_dict()).ok
     result.save(tmp_path / "model.json")
     assert dpk.load(tmp_path / "model.json") == result
+    assert dpk.verify(tmp_path / "model.json").ok  # it names this model
 
 
 def test_verify_refuses_another_end_than_the_releases_tell(monkeypatch):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from dp_accounting import dp_event, rdp
+from sklearn.metrics import roc_auc_score
 
 import dpkern as dpk
 from dpkern import candidates, selection
@@ -424,7 +425,7 @@ def test_ties_fall_to_every_run_alike(number_of_runs, monkeypatch):
     number_of_runs(3)
     release = selection._Measure.release
     monkeypatch.setattr(
-        selection._Measure, "release", lambda self, *args: (1.0, release(self, *args)[1])
+        selection._Measure, "release", lambda self, *args: (1.0, *release(self, *args)[1:])
     )
     of = Candidates.of
     monkeypatch.setattr(
@@ -525,12 +526,12 @@ def test_accuracy_is_the_number_of_right_labels_with_noise_of_sensitivity_one():
     data, result = a_model()
     measure = selection._Measure.of("accuracy", None, data)
     exact = result.score(data.X, data.y) * data.n - data.n / 2
-    total, release = scored(measure, result, data, mu=1e6)
+    total, mean, release = scored(measure, result, data, mu=1e6)
     assert total == pytest.approx(exact, abs=1e-5)
     assert (release.sensitivity, release.mu_squared()[0]) == (1.0, pytest.approx(1e12))
     noise = [scored(measure, result, data, 0.5, rng=i)[0] - exact for i in range(300)]
     assert scipy.stats.kstest(noise, scipy.stats.norm(scale=2.0).cdf).pvalue > 1e-4
-    assert measure.mean(exact, data.n) == pytest.approx(result.score(data.X, data.y))
+    assert mean == pytest.approx(result.score(data.X, data.y), abs=1e-6)
 
 
 def test_a_loss_is_clipped_to_its_bound_and_negated():
@@ -539,10 +540,42 @@ def test_a_loss_is_clipped_to_its_bound_and_negated():
     alone = data.each_alone(np.arange(data.n))
     losses = (result.predict(data.X) - data.y) ** 2 / 2
     exact = np.sum(0.125 - np.minimum(losses, 0.25))
-    total, release = scored(measure, result, alone, mu=1e6)
+    total, mean, release = scored(measure, result, alone, mu=1e6)
     assert total == pytest.approx(exact, rel=1e-3, abs=1e-2)
     assert release.sensitivity == 0.25
-    assert measure.mean(exact, data.n) == pytest.approx(np.minimum(losses, 0.25).mean())
+    assert mean == pytest.approx(np.minimum(losses, 0.25).mean(), rel=1e-3, abs=1e-4)
+
+
+def test_the_area_under_the_curve_is_that_of_the_pairs():
+    data, result = a_model()
+    measure = selection._Measure.of("auc", None, data)
+    order, area, release = scored(measure, result, data, mu=1e6)
+    exact = roc_auc_score(data.y, result.decision_function(data.X))
+    assert area == pytest.approx(exact, abs=1e-5)
+    assert order == pytest.approx((2.0 * exact - 1.0) * (data.y > 0).sum() * (data.y < 0).sum())
+    assert release.sensitivity == pytest.approx(2.0 * (data.n - 1), rel=1e-3)
+
+
+def test_log_loss_is_that_of_predicted_probabilities_cut_to_six():
+    data, result = a_model()
+    measure = selection._Measure.of("log_loss", None, data)
+    far = replace(result, coef=30.0 * result.coef)
+    for model in (result, far):
+        _, mean, release = scored(measure, model, data, mu=1e6)
+        p = model.predict_proba(data.X)[np.arange(data.n), (data.y > 0).astype(int)]
+        losses = -np.log(np.maximum(p, np.exp(-6.0)))
+        assert mean == pytest.approx(losses.mean(), abs=1e-4)
+        assert release.sensitivity == 6.0
+    assert losses.max() == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(("score", "best"), [("auc", 1.0), ("log_loss", 0.0), ("accuracy", 1.0)])
+def test_scores_of_labels_choose_and_their_certificates_verify(score, best):
+    data = records(4_000)
+    chosen = dpk.select([GD], data, budget=BUDGET, score=score, mean_runs=3.0, rng=1)
+    assert abs(chosen.score - best) < 0.6
+    assert chosen.privacy.declared["score"] == score
+    assert dpk.verify(chosen.privacy.to_dict()).ok
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-3, 1e150, 1e300, -1e308])

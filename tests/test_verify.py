@@ -661,7 +661,7 @@ def test_a_model_file_and_lines_of_json_are_verified(tmp_path, capsys):
         ("1 2", "not JSON"),
         ("[1]", "holds no certificate"),
         ("{}", "is no certificate"),
-        ('{"format": "dpkern certificate", "version": 1}', "is no certificate"),
+        ('{"format": "dpkern certificate", "version": 2}', "is no certificate"),
         ("PK", "is no dpkern model"),
         ('{"budget": 1}\n{"budget": 2}', "holds no certificate"),
         ("\xff\xfe", "neither JSON nor a dpkern model"),
@@ -678,8 +678,8 @@ def test_other_files_are_refused_with_status_2(tmp_path, capsys, text, message):
 
 def test_another_version_and_damage_are_refused():
     values = form(certificate("run"))
-    with pytest.raises(ValueError, match="has version 2 of the format, and this release"):
-        dpk.verify(values | {"version": 2})
+    with pytest.raises(ValueError, match="has version 1 of the format, and this release"):
+        dpk.verify(values | {"version": 1})
     with pytest.raises(ValueError, match="is damaged: KeyError 'releases'"):
         verify_certificate({k: v for k, v in values.items() if k != "releases"})
     with pytest.raises(ValueError, match="is damaged"):

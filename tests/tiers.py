@@ -60,6 +60,7 @@ TOUCHED: dict[str, set[str]] = {
     "src/dpkern/planning.py": {"docs"},
     "src/dpkern/plotting.py": {"docs"},
     "src/dpkern/ranges.py": {"statistical", "docs"},
+    "src/dpkern/evaluation/*": {"statistical", "docs"},
     "src/dpkern/estimators/*": {"docs"},
     "src/dpkern/data/*": {"docs", "processes"},
     "src/dpkern/io/*": {"docs", "processes"},

@@ -1,4 +1,4 @@
-"""Compact HTML tables for notebooks."""
+"""Compact HTML tables for notebooks, and documents of them."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -26,3 +26,19 @@ def table(
 def folded(summary: str, html: str) -> str:
     """Return HTML that shows when the reader unfolds its summary."""
     return f"<details><summary>{escape(summary)}</summary>{html}</details>"
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """Return a document that needs nothing else: its title is escaped, its parts are HTML."""
+    style = (
+        "body{font:16px/1.5 sans-serif;max-width:52em;margin:2em auto;padding:0 1em;color:#222}"
+        "h1{font-size:1.5em}h2{font-size:1.1em;margin:1.5em 0 .2em;border-top:1px solid #bbb}"
+        "table{width:100%}th{font-weight:normal;color:#555;width:8em}"
+        "td{overflow-wrap:anywhere}"
+    )
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{style}</style>'
+    body = "\n".join(parts)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>{head}</head>\n'
+        f"<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
+    )

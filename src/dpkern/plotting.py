@@ -67,7 +67,8 @@ class CompareRow:
 
     `score` is the mean accuracy or mean squared error over the draws, `score_sd` its standard
     deviation (NaN for one draw), `gap` the mean optimality gap on the training records, and
-    `seconds` the mean time of a run.
+    `seconds` the mean time of a run. `area` is the mean area under the ROC curve and `log_loss`
+    that of predicted probabilities, None where there are none.
     """
 
     solver: str
@@ -77,6 +78,8 @@ class CompareRow:
     score_sd: float
     gap: float
     seconds: float
+    area: float | None = None
+    log_loss: float | None = None
 
 
 def plot_compare(

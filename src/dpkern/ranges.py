@@ -33,6 +33,7 @@ from dpkern.data.validation import (
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import CHARGED, Accountant
 from dpkern.privacy.accountant.profiles import Bound
+from dpkern.privacy.certificate.identity import NOT_STATED, READ, start_time
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person, unit_of
 from dpkern.privacy.guarantees.budget import check_budget
@@ -152,7 +153,7 @@ def private_range(
         raise TypeError(f"accountant must be an Accountant, got {type(accountant).__name__}")
     persons = data_or_X.persons if isinstance(data_or_X, SiloData) else None
     of_record = budget_of_a_record(budget, 1 if persons is None else persons.max_records)
-    stream = rng if isinstance(rng, NoiseStream) else NoiseStream(rng)
+    stream, started = rng if isinstance(rng, NoiseStream) else NoiseStream(rng), start_time()
     charge, bins = None, sum(map(len, counts))
     if accountant is not None:
         bound, seeded = Bound(mu=budget.mu, n_draws=bins), stream.kind != "os"
@@ -185,6 +186,8 @@ def private_range(
             "targets": y is not None,
         },
         at_delta=budget.delta,
+        started=started,
+        sources={"bounds": NOT_STATED} | ({"n_features": READ} if has_width_read(given) else {}),
         notes=(
             *((WIDTH_READ,) if has_width_read(given) else ()),
             *(() if charge is None else (CHARGED,)),

@@ -27,9 +27,11 @@ from dpkern import kernels
 from dpkern._numbers import positive, probability
 from dpkern.candidates import Candidates, Given, Settings
 from dpkern.data import SiloData
+from dpkern.evaluation.sums import LARGEST_LOG_LOSS
 from dpkern.models.losses import Custom, Loss, get_loss
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import CHARGED, Accountant
+from dpkern.privacy.certificate.identity import start_time
 from dpkern.privacy.certificate.ledger import Ledger, Release
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person
 from dpkern.privacy.guarantees.base import DRAW_ERROR
@@ -37,6 +39,7 @@ from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.privacy.guarantees.rounding import bisect
 from dpkern.privacy.guarantees.selection import UNIFORM_BITS, Selection
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
+from dpkern.privacy.mechanisms.concordance import release_pairs
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.solvers import Objective, SolverResult
 from dpkern.solvers.base.outcome import ENDED_AFTER, plain
@@ -44,6 +47,7 @@ from dpkern.stream import Purpose
 
 # A run with more draws of noise counts as failed, which bounds the sampler's error of every run.
 _MOST_DRAWS = 1 << 40
+_OF_LABELS = ("accuracy", "auc", "log_loss")
 # With less, noise exceeds any score.
 _LEAST_MU = 1e-6
 
@@ -79,7 +83,8 @@ class SelectionResult:
     settings : dict
         The settings of this run, with its solver.
     score : float
-        Its noisy score on the records held out: the accuracy, or the mean of the clipped losses.
+        Its noisy score on the records held out: the accuracy, the area under the ROC curve, or the
+        mean of the clipped losses.
         As the best of several noisy numbers it is too good.
     """
 
@@ -134,9 +139,10 @@ def select(
         less privacy at the same mean, but K varies more, and one run alone is likelier.
     holdout : float, default=0.2
         Share of every silo's records that score the runs and train none.
-    score : str or Loss, default="accuracy"
-        What is best on these records: the number of labels that are right, or, of linear models,
-        the sum of a loss.
+    score : {"accuracy", "auc", "log_loss"} or Loss, default="accuracy"
+        What is best on these records: the number of labels that are right, the area under the ROC
+        curve of two classes, the log loss of predicted probabilities, cut to 6 for a record, or, of
+        linear models, the sum of a loss.
     score_bound : float, optional
         Public bound to which the loss of a record is clipped; required for a loss, and only there.
     accountant : Accountant, optional
@@ -164,9 +170,11 @@ def select(
     -----
     Released to whoever sees the result: the published run's aggregates, its settings and its score.
     A score is the exact sum over the records held out of 1/2 or -1/2 for a right or wrong label, or
-    of score_bound/2 - loss, with Gaussian noise on its grid. Replacing a record changes it by 1, or
-    by score_bound; or it changes the training part, so that settings, model and score together are
-    mu-GDP if both the model and the score are. Then the best of K runs satisfies
+    of score_bound/2 - loss, with Gaussian noise on its grid; or the number of concordant less
+    discordant pairs of them, beside that of positives. Replacing a record changes it by 1, by
+    score_bound, or by 2 (n - 1) for n records held out; or it changes the training part, so that
+    settings, model and score together are mu-GDP if both the model and the score are. Then the best
+    of K runs satisfies
 
         delta(epsilon) <= E K delta(epsilon - epsilon_2; mu)
 
@@ -213,7 +221,7 @@ def select(
                     "mean_runs": mean_runs,
                     "eta": eta,
                     "holdout": holdout,
-                    "score": "accuracy" if measure.loss is None else plain(measure.loss),
+                    "score": measure.name or plain(measure.loss),
                     "score_bound": score_bound,
                     "sizes": plain(data.sizes),
                 },
@@ -241,9 +249,11 @@ def select(
         releases=(*of_best.releases, best.release),
         declared=of_best.declared | certificate.declared,
         notes=(*certificate.notes, *of_best.notes),
+        model=of_best.model,
+        sources=of_best.sources,
     )
     result = replace(best.result, privacy=certificate, timing={})
-    return SelectionResult(result, best.settings, measure.mean(best.order[0], test.n))
+    return SelectionResult(result, best.settings, best.score)
 
 
 def _draws(guarantee: Selection) -> int:
@@ -263,6 +273,7 @@ def _certificate(guarantee: Selection, budget: Budget) -> Certificate:
         n_draws=_draws(guarantee),
         bound="upper",
         at_delta=budget.delta,
+        started=start_time(),
     )
 
 
@@ -328,6 +339,7 @@ class _Outcome(NamedTuple):
     """A run that did not fail; the best has the largest order, score before tie."""
 
     order: tuple[float, list[int]]
+    score: float
     settings: Settings
     result: SolverResult
     release: Release
@@ -358,43 +370,48 @@ def _best(
                 settings = candidates.draw(np.random.Generator(np.random.PCG64(seed)))
                 values = candidates.values(settings, train, guarantee.mu)
                 result = candidates.solve(settings, train, guarantee.mu, stream)
-                score, release = measure.release(result, values, test, of_record, stream)
+                order, score, release = measure.release(result, values, test, of_record, stream)
             except Exception:  # whatever the reason, this is the worst score
                 continue
             spent = result.privacy
             within = spent.mu <= guarantee.mu and spent.n_draws < _MOST_DRAWS
             within = within and ENDED_AFTER not in spent.declared
-            if within and (best is None or (score, tie) > best.order):
-                best = _Outcome((score, tie), settings, result, release)
+            if within and (best is None or (order, tie) > best.order):
+                best = _Outcome((order, tie), score, settings, result, release)
     return best
 
 
 @dataclass(frozen=True)
 class _Measure:
-    """What makes a model the best: accuracy, or a loss that is clipped to a bound."""
+    """What makes a model the best: accuracy, area under the ROC curve, or a loss cut to a bound.
 
+    `name` is that of a score of labels, None for a loss of the table.
+    """
+
+    name: str | None
     loss: Loss | None
-    bound: float  #: the sensitivity of the sum
+    bound: float  #: the sensitivity of the sum, but for pairs
 
     @classmethod
     def of(cls, score: str | Loss, bound: float | None, data: SiloData) -> Self:
-        if isinstance(score, str) and score == "accuracy":
-            if data.task == "regression":
-                raise ValueError("score must be a loss for regression, got 'accuracy'")
+        if isinstance(score, str) and score in _OF_LABELS:
+            tasks = ("classification",) if score == "auc" else ("classification", "multiclass")
+            if data.task not in tasks:
+                raise ValueError(f"score must be a loss for {data.task}, got {score!r}")
             if bound is not None:
-                raise ValueError(f"score_bound must be None for 'accuracy', got {bound!r}")
-            return cls(None, 1.0)
+                raise ValueError(f"score_bound must be None for {score!r}, got {bound!r}")
+            return cls(score, None, LARGEST_LOG_LOSS if score == "log_loss" else 1.0)
         loss = get_loss(score)
         if isinstance(loss, Custom):
             raise TypeError(
-                "score must be 'accuracy' or a loss of the table: what a custom one returns for a "
-                "record may depend on those before it"
+                "score must be 'accuracy', 'auc', 'log_loss' or a loss of the table: what a custom "
+                "one returns for a record may depend on those before it"
             )
         if data.task != loss.task:
             raise ValueError(f"score must be for {data.task}, got {loss.name!r}")
         if bound is None:
             raise ValueError("score_bound must be the public bound of a record's loss, got None")
-        return cls(loss, positive("score_bound", bound))
+        return cls(None, loss, positive("score_bound", bound))
 
     def release(
         self,
@@ -403,24 +420,47 @@ class _Measure:
         test: SiloData,
         mu: float,
         stream: NoiseStream,
-    ) -> tuple[float, Release]:
-        """Return the noisy sum of the scores of all records, each within bound/2 of 0."""
+    ) -> tuple[float, float, Release]:
+        """Return what orders models, the score, and its release."""
         if not np.isfinite(result.w).all():
             raise ValueError("the model must be finite")
-        half, channel = 0.5 * self.bound, Channel(Ledger(), stream, SEEN_BY["central"])
+        channel = Channel(Ledger(), stream, SEEN_BY["central"])
         what = f"score on {test.n} records"
+        if self.name == "auc":
+            scores = result.decision_function(test.X)
+            pairs, positives, *_ = release_pairs(channel, scores, test.y > 0.0, mu, what)
+            positives = min(max(positives, 1.0), test.n - 1.0)
+            area = 0.5 + 0.5 * pairs / (positives * (test.n - positives))
+            return pairs, min(max(area, 0.0), 1.0), channel.ledger.releases[0]
+        total = self._release_sum(result, values, test, mu, channel, what)
+        mean = (
+            total / test.n + 0.5 if self.name == "accuracy" else 0.5 * self.bound - total / test.n
+        )
+        return total, mean, channel.ledger.releases[0]
+
+    def _release_sum(
+        self,
+        result: SolverResult,
+        values: Settings,
+        test: SiloData,
+        mu: float,
+        channel: Channel,
+        what: str,
+    ) -> float:
+        """Release the sum of the scores of all records, each within bound/2 of 0."""
+        half, threads = 0.5 * self.bound, values["n_threads"]
         noisy = GaussianSum(channel, what=what, clip=half, dim=1, sizes=(test.n,), mu=mu)
-        threads = values["n_threads"]
-        if self.loss is None:
+        if self.name == "accuracy":
             model = values["loss"] if values["model"] is None else values["model"]
             share = Objective(test, model, n_threads=threads).accuracy(result.w)
-            total = np.array([round(share * test.n) - 0.5 * test.n])
+            return float(noisy.release(np.array([round(share * test.n) - 0.5 * test.n]))[0])
+        if self.loss is None:
+            P = result.predict_proba(test.X)
+            number = test.y if test.task == "multiclass" else 0.5 * (test.y + 1.0)
+            of_label = P[np.arange(test.n), number.astype(np.intp)]
+            losses = -np.log(np.maximum(of_label, math.exp(-self.bound)))
         else:
             losses = kernels.glm_losses(test, result.w, loss=self.loss, n_threads=threads)
-            scores = half - np.clip(np.nan_to_num(losses, nan=math.inf), 0.0, self.bound)
-            total = kernels.clip_and_sum(scores[:, np.newaxis], clip=half, grid=noisy.grid)[0]
-        return float(noisy.release(total)[0]), channel.ledger.releases[0]
-
-    def mean(self, total: float, n: int) -> float:
-        """Return the accuracy, or the mean loss, of a sum."""
-        return total / n + 0.5 if self.loss is None else 0.5 * self.bound - total / n
+        scores = half - np.clip(np.nan_to_num(losses, nan=math.inf), 0.0, self.bound)
+        total = kernels.clip_and_sum(scores[:, np.newaxis], clip=half, grid=noisy.grid)[0]
+        return float(noisy.release(total)[0])

@@ -13,7 +13,9 @@ from importlib.metadata import version
 
 from dpkern.cli import (
     audit,
+    certificate,
     compare,
+    evaluate,
     federation,
     fit,
     info,
@@ -36,8 +38,9 @@ _ERRORS = (
     *(BudgetSpentError, FederationError, ImplausibleError),
 )
 _COMMANDS = {
-    **{"fit": fit, "predict": predict, "compare": compare, "plan": plan},
+    **{"fit": fit, "predict": predict, "evaluate": evaluate, "compare": compare, "plan": plan},
     **{"schema": schema, "ledger": ledger, "verify": verify, "audit": audit, "info": info},
+    **{"certificate": certificate},
     **{"silo": silo, "federation": federation},
 }
 

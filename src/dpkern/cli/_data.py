@@ -23,6 +23,7 @@ from dpkern.data.validation import Matrix, far_apart
 from dpkern.io import Table, read_feature_range, read_frame, read_table
 from dpkern.io.frame import Frame, layout_of, line_of
 from dpkern.io.table import parse_labels
+from dpkern.solvers import SolverResult
 
 ROW_BOUND = 1.0
 SPLIT = "even"
@@ -256,19 +257,36 @@ def read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tu
         X, frame = read_described(arguments.test, data.schema)
         with naming(arguments.test, data.schema):
             return X, data.schema.labels(frame)
-    test = read_table(
+    test = read_labelled(
         arguments.test,
-        **columns(arguments),
+        arguments,
         n_features=table.X.shape[1],
         classes=data.classes,
         feature_names=table.feature_names,
     )
     if data.feature_range is not None:
         check_range(arguments.test, test, *data.feature_range)
-    if not labels_fit(test.y, data.classes):
-        kind = "numbers" if data.classes is None else "labels of the training data"
-        raise ValueError(f"{arguments.test}: its target holds other values than {kind}")
     return test.X, test.y
+
+
+def read_labelled(
+    path: str, arguments: argparse.Namespace, *, classes: Array | None, **layout: Any
+) -> Table:
+    """Return records whose labels must be those of a model, or numbers."""
+    table = read_table(path, **columns(arguments), classes=classes, **layout)
+    if not labels_fit(table.y, classes):
+        kind = "numbers" if classes is None else "labels of the training data"
+        raise ValueError(f"{path}: its target holds other values than {kind}")
+    return table
+
+
+def check_model_range(path: str, X: Matrix, model: SolverResult) -> None:
+    """Check values by the range that a model's map has, with room for its rounding."""
+    scale, shift = model.transform.scale, model.transform.shift
+    if scale is not None and shift is not None:
+        centre, half = -np.divide(shift, scale), (1.0 + 1e-9) / np.asarray(scale)
+        table = Table(X, np.empty(0), feature_names=model.feature_names)
+        check_range(path, table, centre - half, centre + half)
 
 
 def labels_fit(y: Array, classes: Array | None) -> bool:

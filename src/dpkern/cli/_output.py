@@ -19,6 +19,7 @@ from dpkern.plotting import require_png
 from dpkern.privacy import Certificate
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.privacy.certificate.report import report
+from dpkern.privacy.mechanisms.concordance import count_pairs
 from dpkern.solvers import SolverResult
 
 Line = tuple[str, str]
@@ -106,6 +107,25 @@ def score(result: SolverResult, X: Matrix, y: Any) -> float:
     if result.classes is not None:
         return result.score(X, y)
     return float(np.mean((result.predict(X) - y) ** 2))
+
+
+def area(result: SolverResult, X: Matrix, y: Any) -> float | None:
+    """Return the area under the ROC curve of two classes; None where one has no record."""
+    if result.classes is None or len(result.classes) != 2:
+        return None
+    positive = y == result.classes[1]
+    pairs = int(positive.sum()) * int((~positive).sum())
+    return 0.5 + 0.5 * count_pairs(result.decision_function(X), positive) / pairs if pairs else None
+
+
+def log_loss(result: SolverResult, X: Matrix, y: Any) -> float | None:
+    """Return the mean log loss of predicted probabilities; None where a model has none."""
+    if result.classes is None or not result.predicts_probabilities:
+        return None
+    order = np.argsort(result.classes)
+    number = order[np.searchsorted(result.classes, y, sorter=order)]
+    of_label = result.predict_proba(X)[np.arange(len(number)), number]
+    return float(-np.log(np.maximum(of_label, np.finfo(float).tiny)).mean())
 
 
 def metric(task: str) -> str:

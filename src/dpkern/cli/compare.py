@@ -7,7 +7,7 @@ import statistics
 import sys
 import typing
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +19,7 @@ from dpkern._text import aligned
 from dpkern._threads import resolve_threads, usable_cores
 from dpkern.cli import _arguments, _data, _output, _solvers
 from dpkern.cli._output import Line, one_line, print_lines
+from dpkern.cli._project import Project
 from dpkern.data import SiloData, train_test_split
 from dpkern.models.losses import LOSS_OF_TASK, get_loss
 from dpkern.plotting import CompareRow, plot_compare
@@ -75,6 +76,8 @@ def run(arguments: argparse.Namespace) -> None:
             *(arguments.data, arguments.test, arguments.feature_range, arguments.schema),
         )
 
+    if arguments.data is not None:
+        Project.read().ledger_for(None, needed=False)
     source = _data.read_source(arguments)
     data, test, split = _held_out(source, arguments)
     if data.task == "multiclass":
@@ -197,6 +200,7 @@ class _Runner:
 
     data: SiloData
     test: tuple[Any, Any]
+    loss: str
     penalty: Any
     minima: dict[Objective, float] = field(default_factory=dict)
 
@@ -228,6 +232,8 @@ class _Runner:
                     score_sd=_output.spread(scores),
                     gap=statistics.fmean(self._gap(result) for result in row),
                     seconds=statistics.fmean(result.timing["total"] for result in row),
+                    area=_mean(_output.area(result, *self.test) for result in row),
+                    log_loss=_mean(_output.log_loss(result, *self.test) for result in row),
                 )
             )
 
@@ -236,13 +242,18 @@ class _Runner:
         parameters = result.parameters
         objective = Objective(
             self.data,
-            get_loss(parameters["loss"]),
+            get_loss(self.loss),
             penalty=self.penalty if parameters["penalty"] is not None else None,
             **{k: parameters[k] for k in ("l2", "l1", "weights", "penalize_intercept")},
         )
         if objective not in self.minima:
             self.minima[objective] = objective.minimum()[1]
         return objective.value(result.w) - self.minima[objective]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
 
 
 class _Comparison:
@@ -256,9 +267,9 @@ class _Comparison:
         arguments: argparse.Namespace,
     ) -> None:
         self._data, self._arguments = data, arguments
-        self._runner = _Runner(data, test, given.get("penalty"))
         wisconsin = arguments.data is None
         self.common: dict[str, Any] = {"loss": LOSS_OF_TASK[data.task]} | given
+        self._runner = _Runner(data, test, self.common["loss"], given.get("penalty"))
         self.draws = arguments.draws or (_solvers.WISCONSIN_DRAWS if wisconsin else _DRAWS)
         self._ran: list[_Ran] = []
 
@@ -411,12 +422,17 @@ def without_records(data: SiloData) -> SiloData:
 
 def _print_table(rows: Sequence[CompareRow], metric: str, majority: float | None) -> None:
     """Print a line for each row, and one for the largest class of the test records."""
-    table = [("solver", "trust", "epsilon", metric, "gap", "seconds")]
+    table: list[tuple[str, ...]] = [
+        ("solver", "trust", "epsilon", metric, "AUC", "log loss", "gap", "seconds")
+    ]
     for row in rows:
         score = f"{row.score:.4f}" + ("" if math.isnan(row.score_sd) else f" +- {row.score_sd:.4f}")
         epsilon = "no noise" if math.isinf(row.epsilon) else f"{row.epsilon:g}"
         gap = f"{round(row.gap, 4) + 0.0:.4f}"  # avoids -0.0000
-        table.append((row.solver, row.trust, epsilon, score, gap, f"{row.seconds:.3f}"))
+        more = ["-" if value is None else f"{value:.4f}" for value in (row.area, row.log_loss)]
+        table.append((row.solver, row.trust, epsilon, score, *more, gap, f"{row.seconds:.3f}"))
     if majority is not None:
-        table.append(("majority class", "-", "-", f"{majority:.4f}", "-", "-"))
-    print("\n".join(aligned(table)))
+        table.append(("majority class", "-", "-", f"{majority:.4f}", *"----"))
+    # Numbers have neither area nor log loss.
+    columns = range(8) if majority is not None else (0, 1, 2, 3, 6, 7)
+    print("\n".join(aligned([[cells[k] for k in columns] for cells in table])))

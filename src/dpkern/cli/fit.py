@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from dpkern._text import fold
-from dpkern.cli import _arguments, _data, _federated, _output, _solvers
+from dpkern.cli import _arguments, _data, _federated, _output, _project, _solvers
 from dpkern.cli._output import Line, print_lines
+from dpkern.cli._project import Project
 from dpkern.cli.info import option_text
 from dpkern.data import SiloData
 from dpkern.models.losses import LOSS_OF_TASK
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--out", metavar="MODEL.npz", help="where to save the model")
     what = "where to save the certificate, that of all draws together, which verify reads"
     add("--certificate", metavar="FILE.json", help=what)
+    _project.add_arguments(parser)
     runs = "runs with fresh noise (default: 1)"
     add("--draws", type=_arguments.count, default=1, metavar="R", help=runs)
     _arguments.add_data_arguments(parser, silos=1)
@@ -63,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    budget, solver = _budget(arguments), arguments.solver
+    budget, solver, project = _budget(arguments), arguments.solver, Project.read()
+    texts = project.texts_for(arguments.about)
     given = _arguments.given_parameters(arguments, _solvers.options(solver), solver)
     read = (arguments.data, arguments.test, arguments.feature_range, arguments.schema)
     for path in filter(None, (arguments.out, arguments.certificate)):
@@ -71,11 +74,12 @@ def run(arguments: argparse.Namespace) -> None:
     _output.refuse_same(arguments)
 
     if arguments.federation is not None:
-        return _federated_fit(arguments, given, budget)
+        return _federated_fit(arguments, given, budget, project)
     _federated.refuse_options(arguments)
+    ledger = project.ledger_for(arguments.ledger, needed=budget is not None)
     source = _data.read_source(arguments)
     data = _data.silo_data(source, None, arguments)
-    lines = _data.data_lines(source, data, arguments)
+    lines = [*project.lines, *_data.data_lines(source, data, arguments)]
     test = None
     if arguments.test is not None:
         test = _data.read_test(arguments, source.table, data)
@@ -87,14 +91,14 @@ def run(arguments: argparse.Namespace) -> None:
         _output.remark("one run in place of several draws: without noise they are all the same")
 
     results: list[SolverResult] = []
-    accountant = None if arguments.ledger is None else Accountant(arguments.ledger)
+    accountant = None if ledger is None else Accountant(ledger)
     parameters |= {"budget": budget, "progress": sys.stderr.isatty()}
     if accountant is not None:
         parameters["accountant"] = accountant
     try:
         for r in range(draws):
             seed = None if arguments.noise_seed is None else arguments.noise_seed + r
-            results.append(solve(solver, data, rng=seed, **parameters))
+            results.append(solve(solver, data, rng=seed, **parameters).with_names(**texts))
     except BaseException as error:
         if results:
             error.add_note(f"released before that: all of {len(results)} finished draws")
@@ -127,11 +131,15 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _federated_fit(
-    arguments: argparse.Namespace, given: dict[str, Any], budget: Budget | None
+    arguments: argparse.Namespace,
+    given: dict[str, Any],
+    budget: Budget | None,
+    project: Project,
 ) -> None:
-    """Fit over the silos of a study, which hold the records."""
+    """Fit over the silos of a study, which hold the records and charge their accountants."""
     study = _federated.study(arguments)
-    lines = [("study", f"{study.name}: {', '.join(study.names)}")]
+    texts = project.texts_for(arguments.about, study=study.name)
+    lines = [*project.lines, ("study", f"{study.name}: {', '.join(study.names)}")]
     lines.append(("fingerprint", study.fingerprint))
     parameters, solver = _with_model(given, arguments, study.described), arguments.solver
     solver = chosen(study.trust, parameters.get("model")) if solver == "auto" else solver
@@ -145,7 +153,7 @@ def _federated_fit(
         budget=budget,
         progress=sys.stderr.isatty(),
         **parameters,
-    )
+    ).with_names(**texts)
     lines += _result_lines(result, given.get("penalty"), arguments)
     print_lines(lines + _output.saved(arguments, result, result.privacy))
     _output.say_certificate(result.privacy)

@@ -2,12 +2,15 @@
 
 import argparse
 import math
+from pathlib import Path
 
 from dpkern._numbers import positive
 from dpkern.cli import _arguments, _output
+from dpkern.cli._project import Project
 from dpkern.models.losses import LOSSES
 from dpkern.planning import plan
 from dpkern.privacy import Budget
+from dpkern.privacy.accountant.accountant import Accountant
 
 HELP = "settings, noise, error and time of every solver, from public numbers alone"
 
@@ -53,8 +56,12 @@ def run(arguments: argparse.Namespace) -> None:
     }
     if arguments.plot is not None:
         _output.refuse_picture(arguments.plot)
+    project = Project.read()
     found = plan(arguments.records, arguments.features + intercept, **how)
     print(found)
+    if project.ledger is not None and Path(project.ledger).exists():
+        spent = _output.ledger_text(Accountant(project.ledger))
+        _output.print_lines([*project.lines, ("ledger", spent)])
     if arguments.plot is not None:
         found.plot(arguments.plot)
         print(f"\npicture: {arguments.plot}")

@@ -12,11 +12,17 @@ from numpy.typing import NDArray
 from dpkern._files import replacing
 from dpkern._typing import FloatArray
 from dpkern.cli._arguments import add_column_arguments
-from dpkern.cli._data import check_range, columns, labels_fit, read_described, refuse_options
+from dpkern.cli._data import (
+    check_model_range,
+    columns,
+    labels_fit,
+    read_described,
+    refuse_options,
+)
 from dpkern.cli._output import metric, refuse_output, remark, score
 from dpkern.data import Schema
 from dpkern.data.validation import Matrix
-from dpkern.io import Table, read_records
+from dpkern.io import read_records
 from dpkern.solvers import SolverResult, load
 
 HELP = "predict labels with a saved model"
@@ -55,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
             classes=model.classes,
             feature_names=model.feature_names,
         )
-        _check_range(arguments.data, X, model)
+        check_model_range(arguments.data, X, model)
     labels = [str(label) for label in model.predict(X).tolist()]
     lines = [f"{label}\n" for label in labels]
     written: dict[str, list[float]] = {}
@@ -100,15 +106,6 @@ def _named(name: str, values: FloatArray, model: SolverResult) -> dict[str, list
     return {
         f"{name}_{label}": column.tolist() for label, column in zip(labels, values.T, strict=True)
     }
-
-
-def _check_range(path: str, X: Matrix, model: SolverResult) -> None:
-    """Check values by the range that the model's map has, with room for its rounding."""
-    scale, shift = model.transform.scale, model.transform.shift
-    if scale is not None and shift is not None:
-        centre, half = -np.divide(shift, scale), (1.0 + 1e-9) / np.asarray(scale)
-        table = Table(X, np.empty(0), feature_names=model.feature_names)
-        check_range(path, table, centre - half, centre + half)
 
 
 def _described(path: str, schema: Schema) -> tuple[Matrix, NDArray[Any] | None]:

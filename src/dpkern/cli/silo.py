@@ -8,9 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dpkern.cli import _arguments, _data, _output
+from dpkern.cli import _arguments, _data, _output, _project
 from dpkern.cli._federated import leave_at_sigterm, plan_lines
 from dpkern.cli._output import Line, print_lines
+from dpkern.cli._project import Project
 from dpkern.data import SiloData
 from dpkern.federated.links import FederationError
 from dpkern.federated.proposal import Proposal
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     what = "folder of this silo's keys (dpkern federation keys)"
     add("--keys", required=True, metavar="FOLDER", help=what)
     what = "accountant's file that is charged, and refuses what exceeds it (dpkern ledger)"
-    add("--ledger", required=True, metavar="FILE", help=what)
+    add("--ledger", metavar="FILE", help=f"{what}; {_project.FILE} may name it")
     what = "seconds to wait for the coordinator (default: 3600)"
     add("--deadline", type=float, default=3600.0, metavar="S", help=what)
     what = "the plan that this silo has agreed to (dpkern fit --plan); it takes part in no other"
@@ -46,15 +47,17 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--journal", metavar="FILE", help=what)
     add("--out", metavar="MODEL.npz", help="where to save the model, which all parties have")
     add("--certificate", metavar="FILE.json", help="where to save the certificate")
+    _project.add_arguments(parser)
     what = "connect without encryption, which is for trying out on one machine"
     add("--insecure", action="store_true", help=what)
     _arguments.add_column_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    study, name = Study.read(arguments.study), arguments.name
+    study, name, project = Study.read(arguments.study), arguments.name, Project.read()
     if name not in study.names:
         raise ValueError(f"--name must be one of {', '.join(study.names)}, got {name!r}")
+    texts = project.texts_for(arguments.about, study=study.name)
     _refuse_other_study(study, arguments.approve)
     for path in filter(None, (arguments.out, arguments.certificate)):
         _output.refuse_output(path, arguments.data, arguments.study)
@@ -64,17 +67,21 @@ def run(arguments: argparse.Namespace) -> None:
     agreed = None
     if arguments.plan is not None:
         agreed = Proposal.read(arguments.plan)
-    if not Path(arguments.ledger).exists():
-        raise ValueError(f"{arguments.ledger}: no such file; dpkern ledger creates one")
+    ledger = project.ledger_for(arguments.ledger)
+    if ledger is None:
+        raise ValueError(f"give --ledger FILE, or a ledger in {_project.FILE}")
+    if not Path(ledger).exists():
+        raise ValueError(f"{ledger}: no such file; dpkern ledger creates one")
     if arguments.dry_run:
         if agreed is None:
             raise ValueError("--dry-run needs --plan FILE.json")
-        _dry_run(study, agreed, arguments.ledger)
+        _dry_run(study, agreed, ledger)
         return _warn_of_keys(arguments.approve)
-    accountant, data = Accountant(arguments.ledger), _records(study, arguments)
+    accountant, data = Accountant(ledger), _records(study, arguments)
     others = ", ".join(silo for silo in study.names if silo != name)
     print_lines(
         [
+            *project.lines,
             ("study", f"{study.name}: {name}, with {others}"),
             ("fingerprint", study.fingerprint),
             ("data", f"{Path(arguments.data).name}, {data.n} records, {data.n_features} features"),
@@ -115,7 +122,7 @@ def run(arguments: argparse.Namespace) -> None:
                 accept=accept,
                 journal=arguments.journal,
                 progress=sys.stderr.isatty(),
-            )
+            ).with_names(**texts)
         except (KeyboardInterrupt, SystemExit):
             if arguments.journal is not None:
                 link.close()  # in silence, so that the others wait for it to go on

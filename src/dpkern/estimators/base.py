@@ -25,6 +25,7 @@ from dpkern.data.validation import FeatureRange, TargetBound, refuse_misread
 from dpkern.models.networks import MLP
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant.accountant import Accountant
+from dpkern.privacy.certificate.identity import READ
 from dpkern.solvers import SOLVERS, SolverResult, solve
 from dpkern.solvers.base.options import SHARED, entries, entry, sections
 
@@ -354,7 +355,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
     def _finish(self, result: SolverResult) -> Self:
         if self.classes is None:
             notes = (*result.privacy.notes, LABELS_READ)
-            result = replace(result, privacy=replace(result.privacy, notes=notes))
+            sources = result.privacy.sources | {"labels": READ}
+            result = replace(result, privacy=replace(result.privacy, notes=notes, sources=sources))
         return super()._finish(result)
 
     def decision_function(self, X: ArrayLike) -> FloatArray:

@@ -19,7 +19,10 @@ from dpkern.estimators.base import PrivateClassifier, PrivateEstimator
 from dpkern.privacy import Certificate
 from dpkern.selection import SelectionResult, select
 from dpkern.solvers import chosen
+from dpkern.solvers.base.options import check_choice
 
+# Scores of labels in `dpkern.select`, by their names in scikit-learn.
+_SCORES = {"accuracy": "accuracy", "roc_auc": "auc", "neg_log_loss": "log_loss"}
 # Candidates that stand for distributions, many times the usual number of runs.
 _DRAWN = 256
 # Parameters of an estimator that are the same for all runs on the same records.
@@ -68,6 +71,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         Shape of the distribution of this number: see `dpkern.select`.
     holdout : float, default=0.2
         Share of the records that score the fits and train none.
+    scoring : {"accuracy", "roc_auc", "neg_log_loss"}, optional
+        What the best fit of a classifier has: the accuracy by default.
 
     Attributes
     ----------
@@ -76,8 +81,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     best_params_ : dict
         Its parameters among those of `distributions`.
     best_score_ : float
-        Its noisy score on the records held out: the accuracy, or, for regression, minus the mean
-        of squared errors. As the best of several noisy numbers it is too good.
+        Its noisy score on the records held out: that of `scoring`, or, for regression, minus the
+        mean of squared errors. As the best of several noisy numbers it is too good.
     privacy_ : Certificate
         The guarantee of the search.
     result_ : SelectionResult
@@ -100,12 +105,14 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         mean_runs: float = 30.0,
         eta: float = 5.0,
         holdout: float = 0.2,
+        scoring: str | None = None,
     ) -> None:
         self.estimator = estimator
         self.distributions = distributions
         self.mean_runs = mean_runs
         self.eta = eta
         self.holdout = holdout
+        self.scoring = scoring
 
     def fit(
         self,
@@ -141,11 +148,12 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             holdout=self.holdout,
             accountant=first.accountant,
             rng=first._seed(),
-            **_score(first),
+            **_score(first, self.scoring),
         )
         self.result_: SelectionResult = found
         self.best_params_ = sets[candidates.index(found.settings)]
-        self.best_score_ = found.score if isinstance(first, PrivateClassifier) else -2 * found.score
+        factor = -2.0 if not isinstance(first, PrivateClassifier) else 1.0
+        self.best_score_ = (-1.0 if self.scoring == "neg_log_loss" else factor) * found.score
         best = first.set_params(**_split(first, self.best_params_))
         self.best_estimator_ = best._finish(found.result)
         self.privacy_: Certificate = best.privacy_
@@ -229,10 +237,13 @@ def _split(estimator: PrivateEstimator, parameters: Mapping[str, Any]) -> dict[s
     return rest | {"solver_params": {**(estimator.solver_params or {}), **own}}
 
 
-def _score(estimator: PrivateEstimator) -> dict[str, Any]:
-    """Return what makes a fit the best: the accuracy, or squared errors within the bound."""
+def _score(estimator: PrivateEstimator, scoring: str | None) -> dict[str, Any]:
+    """Return what makes a fit the best: a score of labels, or squared errors within the bound."""
     if isinstance(estimator, PrivateClassifier):
-        return {"score": "accuracy"}
+        check_choice("scoring", scoring or "accuracy", _SCORES)
+        return {"score": _SCORES[scoring or "accuracy"]}
+    if scoring is not None:
+        raise ValueError(f"scoring must be None for a regression, got {scoring!r}")
     if estimator.target_bound is None:
         raise ValueError("target_bound must be given to the estimator of a search, got None")
     # Errors between two targets within the bound are at most twice the bound.

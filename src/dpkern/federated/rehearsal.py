@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def rehearsed(
             n_threads=1,
             **plan.arguments,
         )
-    return result.privacy
+    return replace(result.privacy, model=None, started=None)
 
 
 def disclosure(study: Study, plan: Proposal, certificate: Certificate) -> list[str]:

@@ -12,22 +12,20 @@ can compute a digest. It guards against carelessness, not against forgery.
 """
 
 import hashlib
-import io
 import json
 import os
 import textwrap
 import threading
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from dpkern.verification.checks import ALWAYS, TAKEN, Check, Verifier
+from dpkern.verification.models import compare, predicting, read_model, take_as_stated
 from dpkern.verification.recomputation import DIGITS, multiprecision
+from dpkern.verification.signatures import Signer, read_key
 
-FORMAT, VERSION = "dpkern certificate", 1
+FORMAT, VERSION = "dpkern certificate", 2
 # mpmath's precision, and its tables of constants, are those of the process.
 _one_at_a_time = threading.Lock()
 # What numbers of another kind or size than a certificate's raise, in dp-accounting too.
@@ -75,14 +73,23 @@ class Verification:
         return "\n".join([self.name, *lines, *more, end])
 
 
-def verify(source: str | os.PathLike[str] | Mapping[str, Any]) -> Verification:
-    """Recompute the figures of a certificate from its releases alone.
+def verify(
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    model: str | os.PathLike[str] | None = None,
+    *,
+    signed_by: str | None = None,
+) -> Verification:
+    """Recompute the figures of a certificate from its releases alone, and the digest of a model.
 
     Parameters
     ----------
     source : path or mapping
         A certificate's JSON file, a model file, a file of JSON lines with a "certificate" each, or
         what `Certificate.to_dict` returns.
+    model : path, optional
+        The model file that the certificate must name; one that is the source is compared too.
+    signed_by : str, optional
+        The Ed25519 public key, in base64, of whom every certificate must be signed by.
 
     Returns
     -------
@@ -92,38 +99,49 @@ def verify(source: str | os.PathLike[str] | Mapping[str, Any]) -> Verification:
     Raises
     ------
     ValueError
-        When the source is none of these, or of a version that this release does not know.
+        When the source or the model is none of these, or the certificate is of a version that this
+        release does not know.
     ModuleNotFoundError
-        Without mpmath, or dp-accounting where samples are secret: `pip install 'dpkern[verify]'`.
+        Without mpmath, or dp-accounting where samples are secret: `pip install 'dpkern[verify]'`;
+        without cryptography for a signature: `pip install 'dpkern[federated]'`.
 
     Notes
     -----
     No record is read and nothing is released. The releases must be those that follow from what the
     run declares, which is taken as public; what nothing is compared with is "taken as stated".
     """
+    models = [] if model is None else [_model(model)[1]]
     if isinstance(source, Mapping):
-        return verify_certificate(source)
-    if not isinstance(source, str | os.PathLike):
+        name, certificates = "certificate", [source]
+    elif isinstance(source, str | os.PathLike):
+        name = os.path.basename(os.fspath(source))
+        certificates, held = _read(source)
+        models = held + models
+    else:
         raise TypeError(
             "source must be a path or a mapping such as result.privacy.to_dict(), got "
             f"{type(source).__name__}"
         )
-    name, certificates = os.path.basename(os.fspath(source)), _read(source)
-    if len(certificates) == 1:
-        return verify_certificate(certificates[0], name)
-    found = [verify_certificate(values, name) for values in certificates]
+    signer = None if signed_by is None else read_key(signed_by)
+    found = [verify_certificate(values, name, signer) for values in certificates]
+    of_models = [check for values in models for check in compare(certificates, values)]
+    of_models = of_models or take_as_stated(certificates)
+    if len(found) == 1:
+        return Verification(found[0].name, (*found[0].checks, *of_models))
     checks = [
         Check(f"{i}: {check.what}", check.stated, check.recomputed, check.ok)
         for i, one in enumerate(found, 1)
         for check in one.checks
     ]
-    return Verification(f"{name}: {len(found)} certificates", tuple(checks))
+    return Verification(f"{name}: {len(found)} certificates", (*checks, *of_models))
 
 
-def verify_certificate(values: Mapping[str, Any], name: str = "certificate") -> Verification:
+def verify_certificate(
+    values: Mapping[str, Any], name: str = "certificate", signer: Signer | None = None
+) -> Verification:
     """Recompute the figures of one certificate in the form of `Certificate.to_dict`.
 
-    Parameters, result and errors are those of `verify`.
+    Parameters, result and errors are those of `verify`; `signer` is of `read_key`.
     """
     if values.get("format") != FORMAT or "guarantee" not in values:
         raise ValueError(f"{name} is no certificate: its format is not {FORMAT!r}")
@@ -132,11 +150,15 @@ def verify_certificate(values: Mapping[str, Any], name: str = "certificate") -> 
             f"{name} has version {values.get('version')!r} of the format, and this release of "
             f"dpkern verifies version {VERSION}"
         )
-    content = {key: value for key, value in values.items() if key != "digest"}
+    content = {key: value for key, value in values.items() if key not in ("digest", "signature")}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     found = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     stated = str(values.get("digest"))
     checks = [Check("digest", stated[:19], found[:19], stated == found)]
+    if signer is not None:
+        checks.append(signer.check(values))
+    elif "signature" in values:
+        checks.append(Check("signature", "of an unknown key", TAKEN, True))
     try:
         plain = _numbers(content)
         with _one_at_a_time, multiprecision().workdps(DIGITS):
@@ -147,12 +169,15 @@ def verify_certificate(values: Mapping[str, Any], name: str = "certificate") -> 
     return Verification(made, tuple(checks))
 
 
-def _read(path: str | os.PathLike[str]) -> list[Mapping[str, Any]]:
-    """Return the certificates of a file."""
+def _read(
+    path: str | os.PathLike[str],
+) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
+    """Return the certificates of a file, and its model if it is one."""
     with open(path, "rb") as file:
         content = file.read()
     if content[:2] == b"PK":
-        return [_header(path)["privacy"]]
+        certificate, model = _model(path)
+        return [certificate], [model]
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -171,7 +196,7 @@ def _read(path: str | os.PathLike[str]) -> list[Mapping[str, Any]]:
         found = [values["certificate"] for values in found if values.get("certificate")]
     if not found:
         raise ValueError(f"{path} holds no certificate")
-    return found
+    return found, []
 
 
 def _json(text: str) -> Any:
@@ -188,20 +213,10 @@ def _json(text: str) -> Any:
         raise json.JSONDecodeError("it is nested too deeply", text, 0) from None
 
 
-def _header(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """Return the header of a model, which an .npz archive holds as it is."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            info = archive.getinfo("header.npy")
-            if info.compress_type == zipfile.ZIP_STORED and info.file_size <= os.path.getsize(path):
-                content = io.BytesIO(archive.read(info))
-                array = np.lib.format.read_array(content, allow_pickle=False)
-                header: Mapping[str, Any] = _json(str(array))
-                if "privacy" in header:
-                    return header
-    except Exception as error:  # of zipfile, and of Python's own parser for headers
-        raise ValueError(f"{path} is no dpkern model") from error
-    raise ValueError(f"{path} is no dpkern model")
+def _model(path: str | os.PathLike[str]) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """Return the certificate of a model file, and what the model predicts by."""
+    header, arrays = read_model(path, _json)
+    return header["privacy"], predicting(_numbers(header), arrays)
 
 
 def _numbers(value: Any) -> Any:

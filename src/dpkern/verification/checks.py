@@ -4,6 +4,7 @@ Nothing of the ledger, the certificate and the guarantees is imported (`dpkern.v
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,10 @@ from dpkern.verification.recomputation import (
 
 TAKEN = "taken as stated"
 #: What no arithmetic tells of any certificate, and its name among the checks.
-_REST, ALWAYS = "noise, stds, neighbours, readers, bound, declared, claimed, notes", "always"
+_REST = "noise, stds, neighbours, readers, bound, declared, claimed, notes, names, sources, start"
+ALWAYS = "always"
+_MODEL = re.compile(r"sha256:[0-9a-f]{64}")
+_START = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 #: How the description of a selection's last release begins.
 SCORE = "score"
 # The relative excess of a stated figure over the recomputed one, by roundings, of parts too.
@@ -351,6 +355,11 @@ class Verifier:
         self._refuse(not set(values["trust"].split(" + ")) <= set(SEEN_BY), "trust")
         if values["trust_of_runs"]:
             self._refuse(values["trust"] != "central", "trust of what was restated")
+        model, started = values["model"], values["started"]
+        self._refuse(
+            model is not None and (bool(self.parts) or not _MODEL.fullmatch(model)), "model"
+        )
+        self._refuse(started is not None and not _START.fullmatch(started), "start")
         of_part = self.parts[0]._values["unit"] if self.parts else None
         whole = self.name == "selection" or values["declared"].get("person_clip") is not None
         self._refuse(not is_unit(values, of_part, divided=not whole), "unit")

@@ -32,6 +32,7 @@ _SOLVERS = {
     "hess_clip": "ridge",
     "local_steps": "output_perturbation",
     "coverage": "private_range",
+    "evaluated": "evaluation",
 }
 # A private search has so many candidates, of half the step size each.
 _CANDIDATES = 8
@@ -42,7 +43,7 @@ _OCTAVES = 30
 
 
 class DeclaredSolver(DeclaredRun):
-    """The kinds of releases of every solver, and of private ranges."""
+    """The kinds of releases of every solver, of private ranges and of evaluations."""
 
     @property
     def solver(self) -> str | None:
@@ -62,10 +63,15 @@ class DeclaredSolver(DeclaredRun):
     def _score(self) -> Family:
         bound = self._of("score_bound")
         held = sum(self._held(self._of("sizes")))
-        return self._about(f"score on {held} records", 1, 1.0 if bound is None else bound, dim=1)
+        what, name = f"score on {held} records", self._of("score")
+        if name == "auc":
+            return self._about(what, 1, 2.0 * (held - 1), dim=2)
+        D = {"log_loss": 6.0, "accuracy": 1.0}.get(str(name), bound)
+        return self._about(what, 1, D, dim=1)
 
     def _recalibration(self) -> Iterator[Family]:
         """Return the releases of a line of margins."""
+        yield self._about(f"{LINE}sum of sizes of margins", 1, 0.5 * self.unit, dim=1)
         yield self._about(f"{LINE}sum of moments of margins and labels", 1, 1.22 * self.unit, dim=4)
         yield self._about(f"{LINE}sum of scores of the line", 3, self.unit, dim=2)
         yield self._about(f"{LINE}sum of risks less labels", 1, self.unit, dim=1)
@@ -279,6 +285,23 @@ class DeclaredSolver(DeclaredRun):
         D = math.sqrt(self.unit * len(bounds))
         dim = sum(map(_bins, bounds))
         yield Family("counts of values in public bins", (1, 1), [[D]], dim=dim)
+
+    def _evaluation(self) -> Iterator[Family]:
+        task, bins = self._of("evaluated"), 0
+        if task != "regression":
+            bins = 3 * self._count("bins") + 2
+        K = len(self._of("labels")) if bins else 0
+        squares, dim = {
+            "classification": ((1.375, 3.5), bins),
+            "multiclass": ((2.375, 5.5), bins + K * K),
+            "regression": ((1.0, 2.58), 4),
+        }[task]
+        n, two = self._count("size"), self.unit == 2.0
+        D = math.sqrt(squares[two])
+        yield Family("sums of an evaluation", (1, 1), [[D]], dim=dim)
+        if task == "classification" and two and 2 <= n <= 1 << 25:
+            pairs = "concordant less discordant pairs, and positives"
+            yield Family(pairs, (1, 1), [[2.0 * (n - 1)]], dim=2)
 
 
 def _state(shift: float, L: float, E: float, gamma: float, left: float) -> float:

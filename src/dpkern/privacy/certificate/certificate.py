@@ -13,6 +13,13 @@ from typing import Any, Self
 
 from dpkern._json import plain_mapping
 from dpkern._numbers import count, probability
+from dpkern.privacy.certificate.identity import (
+    NAMES,
+    NOT_STATED,
+    checked_model,
+    checked_start,
+    checked_texts,
+)
 from dpkern.privacy.certificate.ledger import Ledger, Release, draws_of_group, text
 from dpkern.privacy.certificate.report import ADVERSARIES, SELECTED, adversaries, html, report
 from dpkern.privacy.certificate.secret_samples import SecretSamples
@@ -88,6 +95,15 @@ class Certificate:
         The trust model that the releases were made for, where `central` states it anew.
     package : str
         The package that made the certificate, with its version.
+    model : str or None
+        SHA-256 of all that predicts in the released model (`dpkern.verify` computes it from a model
+        file); None where there is no model, and for several runs, whose `parts` name theirs.
+    started : str or None
+        When the run began, in whole seconds, UTC. Certificates that differ in it alone are equal.
+    names : dict of str
+        What people call it (`with_names`): "data", "study", "purpose" and "controller".
+    sources : dict of str
+        For each bound that is taken as public, where it is from.
     """
 
     trust: str
@@ -109,6 +125,10 @@ class Certificate:
     group_size: int = 1
     trust_of_runs: str | None = None
     package: str = field(default_factory=package)
+    model: str | None = None
+    started: str | None = field(default=None, compare=False)
+    names: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         text("trust", self.trust)
@@ -148,6 +168,8 @@ class Certificate:
             raise TypeError("notes must be a sequence of strings, got one string")
         for note in self.notes:
             text("notes", note)
+        checked_model(self.model)
+        checked_start(self.started)
         at_delta = self.at_delta
         for name, kept in (
             ("n_draws", count("n_draws", self.n_draws, 0)),
@@ -158,6 +180,8 @@ class Certificate:
             ("declared", plain_mapping("declared", self.declared)),
             ("claimed", None if self.claimed is None else plain_mapping("claimed", self.claimed)),
             ("at_delta", None if at_delta is None else probability("at_delta", at_delta)),
+            ("names", checked_texts("names", self.names, NAMES)),
+            ("sources", checked_texts("sources", self.sources)),
         ):
             object.__setattr__(self, name, kept)
 
@@ -184,7 +208,8 @@ class Certificate:
             the one that `accounting.AMPLIFIES` supports for the neighbour relation, `epsilon` and
             `delta` use it; mu charges full batches, which makes the bound "upper".
         **fields
-            The fields `trust` and `noise`, and optionally `declared`, `claimed` and `at_delta`.
+            The fields `trust` and `noise`, and optionally `declared`, `claimed`, `at_delta`,
+            `model`, `started` and `sources`.
         """
         notes = [notes] if isinstance(notes, str) else list(notes)
         releases, minimiser, squared = ledger.releases, ledger.minimiser, ledger.mu_squared()
@@ -396,6 +421,38 @@ class Certificate:
             raise ValueError("declared must hold the silos' sizes: give `group` the largest")
         found = self.group(max(sizes))
         return replace(found, unit=f"one silo, of {max(sizes)} records at most")
+
+    def with_names(
+        self,
+        *,
+        data: str | None = None,
+        study: str | None = None,
+        purpose: str | None = None,
+        controller: str | None = None,
+        bounds: str | None = None,
+    ) -> Self:
+        """Return the certificate with what people call its run, and who answers for it.
+
+        Parameters
+        ----------
+        data, study, purpose, controller : str, optional
+            Public names, each of one line: of the data, not of their file; of the study; what the
+            model is for; and who answers for it.
+        bounds : str, optional
+            Where declared bounds are from that have no source yet ("handbook", "private_range").
+        """
+        given = {"data": data, "study": study, "purpose": purpose, "controller": controller}
+        stated = {name: text for name, text in given.items() if text is not None}
+        sources = self.sources
+        if bounds is not None:
+            source = checked_texts("bounds", {"bounds": bounds})["bounds"]
+            sources = {k: source if v == NOT_STATED else v for k, v in sources.items()}
+        return replace(self, names=self.names | stated, sources=sources)
+
+    @property
+    def runs(self) -> tuple["Certificate", ...]:
+        """The certificates of single runs that it is composed of, or itself."""
+        return tuple(run for part in self.parts for run in part.runs) or (self,)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file that `save` writes, for standard JSON without loss."""

@@ -4,6 +4,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpkern.privacy.certificate.certificate import Certificate
+from dpkern.privacy.certificate.identity import merged_texts
 from dpkern.privacy.guarantees.base import NO_GUARANTEE, ConcentratedDP, GaussianDP, Guarantee
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
@@ -139,6 +140,8 @@ def _merged(
         bound="exact" if exact else "upper",
         notes=(note, *(text for c in certificates for text in c.notes)),
         at_delta=deltas.pop() if len(deltas) == 1 else None,
+        names=merged_texts(c.names for c in certificates),
+        sources=merged_texts(c.sources for c in certificates),
     )
 
 

@@ -31,7 +31,9 @@ SELECTED = (
     "makes the runs, holds all records and shows nothing else, not even how long it takes"
 )
 
-_TITLE = "Privacy certificate"
+TITLE = "Privacy certificate"
+_LISTED = 3  # models of a certificate of several runs
+_SHORT = len("sha256:") + 32
 
 
 def adversaries(trust: str, declared: Mapping[str, Any]) -> str:
@@ -44,7 +46,7 @@ def adversaries(trust: str, declared: Mapping[str, Any]) -> str:
 
 def report(certificate: "Certificate", width: int = 88) -> str:
     """Return the text of a certificate: one entry per field, with figures rounded up."""
-    lines = [_TITLE]
+    lines = [TITLE]
     if certificate.noise != "os":
         lines.append(f"  {_seeded(certificate)}")
     entries = _entries(certificate)
@@ -54,11 +56,22 @@ def report(certificate: "Certificate", width: int = 88) -> str:
 
 def html(certificate: "Certificate") -> str:
     """Return the same for a notebook, with all but the guarantee and its adversary folded."""
-    rows = _entries(certificate)
-    first = [name for name, _ in rows].index("arithmetic") + 1
-    title = _TITLE if certificate.noise == "os" else f"{_TITLE}, {_seeded(certificate)}"
-    rest = folded("releases, what is declared, notes", table("", rows[first:]))
-    return table(title, rows[:first]) + (rest if rows[first:] else "")
+    rows, identity = _entries(certificate), identity_rows(certificate)
+    first, rest = [name for name, _ in rows].index("arithmetic") + 1, ""
+    title = TITLE if certificate.noise == "os" else f"{TITLE}, {_seeded(certificate)}"
+    if middle := rows[first : -len(identity)]:
+        rest = folded("releases, what is declared, notes", table("", middle))
+    return table(title, rows[:first] + identity) + rest
+
+
+def report_entries(certificate: "Certificate") -> dict[str, str]:
+    """Return the lines of every entry by its name."""
+    found: dict[str, str] = {}
+    last = ""
+    for name, text in _entries(certificate):
+        last = name or last
+        found[last] = f"{found[last]}\n{text}" if not name else text
+    return found
 
 
 def _seeded(certificate: "Certificate") -> str:
@@ -87,7 +100,50 @@ def _entries(certificate: "Certificate") -> list[tuple[str, str]]:
     rows += _rows("declared", _declared_lines(c.declared))
     if c.claimed is not None:
         rows.append(("claimed", f"{_listed(c.claimed)}; true: {_true_beside_claimed(c)}"))
-    return rows + _rows("notes", c.notes)
+    return rows + _rows("notes", c.notes) + identity_rows(c)
+
+
+def identity_rows(certificate: "Certificate") -> list[tuple[str, str]]:
+    """Return what a certificate is of, and one sentence for people."""
+    c = certificate
+    sources: dict[str, list[str]] = {}
+    for name, source in c.sources.items():
+        sources.setdefault(source, []).append(name.replace("_", " "))
+    models = [f"{run.model[:_SHORT]}..." for run in c.runs if run.model is not None]
+    more = [f"and {len(models) - _LISTED} more"] if len(models) > _LISTED else []
+    starts = sorted({run.started for run in c.runs if run.started is not None})
+    return [
+        *_rows("sources", [f"{', '.join(bounds)}: {text}" for text, bounds in sources.items()]),
+        *c.names.items(),
+        *_rows("model", models[:_LISTED] + more),
+        *_rows("started", [" to ".join(dict.fromkeys((starts[0], starts[-1])))] if starts else []),
+        ("in words", in_words(c)),
+    ]
+
+
+def in_words(certificate: "Certificate") -> str:
+    """Return one sentence for the people in the data.
+
+    A test of two neighbours by whatever was released errs at least as often as (0, delta)-DP
+    admits: who knows that either is as likely is right with probability (1 + delta) / 2 at most.
+    """
+    c = certificate
+    if not c.states_something:
+        return "what was released may tell anything about the people in the data"
+    chance = 50.0 * (1.0 + c.delta(0.0))
+    subject, be = (
+        ("a record", "was") if c.unit == "one record" else (f"the data of {c.unit}", "were")
+    )
+    other = "another" if be == "was" else "others"
+    choice = f"{be} used at all" if c.neighbours == "add_remove" else f"or {other} {be} used"
+    said = (
+        "whoever sees all that was released, knows everybody else's data and guesses whether "
+        f"{subject} {choice}, each as likely, is right in at most "
+        f"{rounded_up(Decimal(chance), 4)} of 100 cases, where a coin is right in 50"
+    )
+    if c.noise != "os":
+        return f"nothing holds, as this noise can be computed again; otherwise {said}"
+    return said
 
 
 def describe(release: "Release") -> str:

@@ -6,7 +6,10 @@
     noise, n_draws, arithmetic
     releases                     of one run; for several, composition and parts in their place
     declared, claimed, notes     what is taken as public, what a paper claims, and assumptions
+    model, started               SHA-256 of what predicts, and when the run began
+    names, sources               what people call it, and where declared bounds are from
     digest                       SHA-256 of all else, with sorted keys and no spaces
+    signature                    Ed25519, in hexadecimal, of format, space, digest, if it is signed
 
 Everything but the figures and the adversary, which follow from the rest, is read again. Parts have
 the same form without format, version and digest. Numbers that are not finite are
@@ -31,16 +34,17 @@ from dpkern.privacy.guarantees.base import GUARANTEES
 if TYPE_CHECKING:
     from dpkern.privacy.certificate.certificate import Certificate
 
-FORMAT, VERSION = "dpkern certificate", 1
+FORMAT, VERSION = "dpkern certificate", 2
 
 #: The deltas at which epsilon is stated beside that of the certificate.
 STANDARD_DELTAS = (1e-5, 1e-6, 1e-8)
 
-_ENVELOPE = ("format", "version", "digest")
+_ENVELOPE = ("format", "version", "digest", "signature")
 _PLAIN = (
     *("unit", "group_size", "neighbours", "trust", "trust_of_runs", "adversary"),
     *("noise", "n_draws", "arithmetic"),
 )
+_LAST = ("declared", "claimed", "notes", "model", "started", "names", "sources")
 
 
 @functools.cache
@@ -63,7 +67,7 @@ def _content(certificate: "Certificate") -> dict[str, Any]:
         values |= {"composition": c.composition, "parts": [_content(part) for part in c.parts]}
     else:
         values["releases"] = [release.to_dict() for release in c.releases]
-    values |= {name: getattr(c, name) for name in ("declared", "claimed", "notes")}
+    values |= {name: getattr(c, name) for name in _LAST}
     encoded: dict[str, Any] = encode(values)
     return encoded
 
@@ -83,9 +87,8 @@ def _guarantee(certificate: "Certificate") -> dict[str, Any]:
     }
 
 
-def write_json(values: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a mapping atomically, indented, with lists of numbers or names on one line."""
-    refuse_unwritable(path)
+def json_text(values: Mapping[str, Any]) -> str:
+    """Return a mapping as JSON, indented, with lists of numbers or names on one line."""
     text = json.dumps(values, indent=1, allow_nan=False)
     # A line break is in no string of JSON, so that these brackets are those of lists.
     text = re.sub(
@@ -93,8 +96,14 @@ def write_json(values: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
         lambda found: f"[{', '.join(line.strip().rstrip(',') for line in found[1].splitlines())}]",
         text,
     )
+    return f"{text}\n"
+
+
+def write_json(values: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write a mapping atomically, as `json_text` has it."""
+    refuse_unwritable(path)
     with replacing(path) as file:
-        file.write(f"{text}\n".encode())
+        file.write(json_text(values).encode())
 
 
 def from_mapping(kind: type["Certificate"], values: Mapping[str, Any]) -> "Certificate":
@@ -112,7 +121,8 @@ def from_mapping(kind: type["Certificate"], values: Mapping[str, Any]) -> "Certi
             f"version must be {VERSION}, the one that this release of dpkern reads, got "
             f"{values.get('version')!r}"
         )
-    if values.get("digest") != digest(values):
+    signed = {name: value for name, value in values.items() if name != "signature"}
+    if values.get("digest") != digest(signed):
         raise ValueError("digest must be that of the certificate, got another: it has been edited")
     return _decoded(kind, {k: v for k, v in values.items() if k not in _ENVELOPE})
 
@@ -129,7 +139,7 @@ def read_json(kind: type["Certificate"], path: str | os.PathLike[str]) -> "Certi
 
 def _decoded(kind: type["Certificate"], values: Mapping[str, Any]) -> "Certificate":
     held = ("composition", "parts") if "parts" in values else ("releases",)
-    names = {"package", "guarantee", *_PLAIN, *held, "declared", "claimed", "notes"}
+    names = {"package", "guarantee", *_PLAIN, *held, *_LAST}
     if set(values) != names:
         raise ValueError(
             f"values must hold the fields of a certificate, got missing fields "

@@ -6,6 +6,7 @@ textbook mechanism on the exact sum, with mu = sensitivity/sigma.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from dpkern.privacy.mechanisms.shares import require_share, share_std
 from dpkern.privacy.sensitivity.grids import choose_grids, noise_std, require_sums
 
 Result = TypeVar("Result")
+_ENTRIES = 1 << 20  # of vectors of records that are in memory together
 
 
 class GaussianSum:
@@ -85,7 +87,7 @@ class GaussianSum:
 
         honest = k - colluding
         self._channel, self._noisy = channel, noisy
-        self._dim, self._shares = dim, shares
+        self._dim, self._clip, self._shares = dim, clip, shares
         nominal = clip if channel.add_remove else 2.0 * clip
         if channel.add_remove and (person_clip is not None or replaced is not None):
             raise ValueError("neighbours must be 'replace_one' with person_clip or replaced")
@@ -152,6 +154,21 @@ class GaussianSum:
             per_record=per_record,
             between=between,
         )
+
+    def sums(
+        self,
+        vectors: Callable[[slice], NDArray[np.float64]],
+        offsets: Sequence[int],
+        n_threads: int | None = None,
+    ) -> NDArray[np.float64]:
+        """Return the exact sums over silos (m, d) of a vector of each record, saturated.
+
+        Silo j has the records offsets[j] to offsets[j + 1]; `vectors` returns those of a slice of
+        records, which are clipped. A single message is about all silos.
+        """
+        assert self.grid is not None
+        grids = np.broadcast_to(self.grid, (len(offsets) - 1,))
+        return sum_vectors(vectors, self._dim, offsets, self._clip, grids, n_threads)
 
     def release(
         self,
@@ -228,6 +245,26 @@ class GaussianSum:
         largest plausible norms of results.
         """
         return self._channel.messages(self.release_steps(steps, compute), self._entry.what, most)
+
+
+def sum_vectors(
+    vectors: Callable[[slice], NDArray[np.float64]],
+    dim: int,
+    offsets: Sequence[int],
+    clip: float,
+    grids: NDArray[np.float64],
+    n_threads: int | None = None,
+) -> NDArray[np.float64]:
+    """Return sums over silos (m, d) of vectors as `GaussianSum.sums` does, on a grid (m,) each."""
+    rows, sums = max(_ENTRIES // dim, 1), []
+    for (first, last), q in zip(itertools.pairwise(offsets), grids.tolist(), strict=True):
+        steps = np.zeros(dim, np.int64)
+        for i in range(first, last, rows):
+            V = vectors(slice(i, min(i + rows, last)))
+            part = kernels.clip_and_sum(V, clip=clip, grid=q, n_threads=n_threads)[0]
+            steps += (part / q).astype(np.int64)
+        sums.append(np.clip(steps, -(1 << 52), 1 << 52) * q)
+    return np.array(sums)
 
 
 def _stds(

@@ -7,10 +7,12 @@ import numpy as np
 
 from dpkern._warn import warn
 from dpkern.data import is_sparse
+from dpkern.data.notes import LABELS_READ, TASK_READ, WIDTH_READ
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
 from dpkern.models.terms import PenaltySum, Term
 from dpkern.privacy import Budget, BudgetWarning, Certificate
+from dpkern.privacy.certificate.identity import NOT_STATED, READ
 from dpkern.privacy.certificate.report import release_lines
 from dpkern.privacy.guarantees.budget import LARGEST_USUAL_EPSILON
 from dpkern.privacy.sampling.amplification import WITHOUT_REPLACEMENT
@@ -160,6 +162,23 @@ def declared(run: "Run") -> dict[str, Any]:
         "monitor": monitor,
     }
     return {name: plain(value) for name, value in values.items()}
+
+
+def sources(run: "Run") -> dict[str, str]:
+    """Return where the bounds and the labels are from that the guarantee takes as public."""
+    data = run.objective.data
+    stated = NOT_STATED if data.schema is None else f"schema {data.schema.digest[:19]}"
+    bounds = {
+        "feature_range": data.feature_range is not None or data.schema is not None,
+        "row_bound": math.isfinite(data.row_bound),
+        "target_bound": math.isfinite(data.target_bound),
+        "labels": data.classes is not None,
+    }
+    read = {"labels": LABELS_READ, "task": TASK_READ, "n_features": WIDTH_READ}
+    found = {name: stated for name, is_declared in bounds.items() if is_declared}
+    if run.plan.persons is not None:
+        found["max_records"] = NOT_STATED
+    return found | {name: READ for name, note in read.items() if note in data.notes}
 
 
 def plain(value: Any) -> Any:

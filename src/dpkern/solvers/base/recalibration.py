@@ -1,31 +1,32 @@
 """Recalibration: a line from a released model's margins to log odds.
 
 A small clip norm makes a robust loss, whose scores rank well and have the wrong scale. With the
-released model w, u_i = clamp(x_i . w / s, -1, 1) is a function of one record and of public numbers,
-s = |w| times a public factor, and so is every vector below, of norm at most C by itself: nothing is
-clipped. A share of mu^2 that public numbers fix releases, by the Gaussian mechanism on exact sums
-with sensitivity 2 C, or C where a record is added or removed,
+released model w and its intercept c, a margin z_i = x_i . w is a function of one record and of
+released numbers, and so is every vector below, of norm at most C by itself: nothing is clipped. A
+share of mu^2 that public numbers fix releases, by the Gaussian mechanism on exact sums with
+sensitivity 2 C, or C where a record is added or removed,
 
+    sum_i ( min(|z_i - c| / (|w| R), 1)^(1/2) - 1/2 )                                     C = 0.5
     sum_i ( t_i, t_i u_i, 0.7 u_i^2, 0.7 u_i )    t_i = y_i / 2 in {-1/2, 1/2},           C = 1.22
     sum_i (p_i - (y_i + 1) / 2) (u_i, 1) / sqrt(2)    p_i = sigmoid(a u_i + b), 3 times,  C = 1
     sum_i (p_i - (y_i + 1) / 2)                       at the last line,                   C = 1
 
-The first gives a line by a linear discriminant, which three steps of Fisher's scoring improve, with
-the information of u as a normal variable; the last makes the mean risk that of the records. All
-else is post-processing (docs/proofs/recalibration.md). Targets have no such line: steps for them
-are not cut short, and a line only adds noise.
+The first says the scale of margins: s = 3 m^2 |w| R, m the mean of the square roots, and then
+u_i = clamp((z_i - c) / s, -1, 1). The second gives a line by a linear discriminant, which three
+steps of Fisher's scoring improve, with the information of u as a normal variable; the last makes
+the mean risk that of the records. All else is post-processing (docs/proofs/recalibration.md).
+Targets have no such line: steps for them are not cut short, and a line only adds noise.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpkern import kernels
-from dpkern._typing import FloatArray, IntArray
+from dpkern._typing import FloatArray
 from dpkern.kernels.glm import loss_derivatives
 from dpkern.models.losses import Loss
 from dpkern.models.penalties import Constraint
@@ -46,23 +47,25 @@ Vectors = Callable[[slice], FloatArray]
 # Share of mu^2: so many over n mu, within these bounds; none below the last, where labels would
 # suffer.
 _SHARE, _LEAST_SHARE, _MOST_SHARE, _SMALL = 180.0, 0.03, 0.2, 400.0
-# Shares of the recalibration's mu^2: moments, each of so many scores, and the last sum.
-_SHARES, _STEPS = (2.0, 0.7, 3.0), 3
+# Shares of the recalibration's mu^2: sizes, moments, each of so many scores, and the last sum.
+_SHARES, _STEPS = (0.4, 2.0, 0.7, 3.0), 3
 # The factor of u^2 and u among the moments, and their clip norm, at least the norm of a record's.
 _GAMMA, _MOMENTS_CLIP = 0.7, 1.22
+# Margins are cut to so many times their typical size, at least to this part of |w| R.
+_SPREAD, _LEAST_SCALE = 3.0, 0.01
 # What is likely before anything is seen: that margins are too large by this factor, with which
 # relative error, and offsets.
 _TOO_STEEP, _PRIOR_ERROR, _PRIOR_OFFSET = 2.0, 0.5, 0.7
 # The least slope: the order of scores never flips; and the largest std of log odds.
-_LEAST_SLOPE, _LARGEST_SPREAD = 0.5, 3.0
+_LEAST_SLOPE, _LARGEST_SPREAD = 0.1, 3.0
 # A slope of fewer standard errors is told.
 _FEW_ERRORS = 1.25
 # Beyond these, slopes and rates say no more, and their squares and quotients are no numbers.
 _STEEPEST, _LEAST_RATE, _LARGEST_OFFSET = 1e6, 1e-7, 40.0
-_RECORDS = 1 << 18  # whose vectors are in memory together
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 _WEIGHTS /= _WEIGHTS.sum()
 
+SIZES = "recalibration: sum of sizes of margins"
 MOMENTS = "recalibration: sum of moments of margins and labels"
 SCORES = "recalibration: sum of scores of the line"
 RESIDUALS = "recalibration: sum of risks less labels"
@@ -75,30 +78,36 @@ NO_SLOPE = (
 
 @dataclass(frozen=True)
 class Calibration:
-    """The line slope u + offset of log odds, u = clamp(margin / unit, -1, 1).
+    """The line slope u + offset of log odds, u = clamp((margin - centre) / unit, -1, 1).
 
     Attributes
     ----------
     slope, offset : float
+    centre : float
+        c, the model's intercept.
     unit : float
-        s, by which margins are divided.
+        s, by which margins less the centre are divided.
     slope_error : float
-        Standard error of the slope by the noise, to first order; infinite where no slope is seen.
+        Standard error of the slope, by the noise, to first order, and by the labels of n records
+        that d numbers were fitted to; infinite where no slope is seen.
     """
 
     slope: float
     offset: float
+    centre: float
     unit: float
     slope_error: float
 
     def apply(self, margins: FloatArray) -> FloatArray:
         """Return log odds for margins of any shape."""
-        return self.slope * np.clip(margins / self.unit, -1.0, 1.0) + self.offset
+        u = np.clip((margins - self.centre) / self.unit, -1.0, 1.0)
+        return self.slope * u + self.offset
 
     def __str__(self) -> str:
         return (
-            f"{self.slope:.4g} u {self.offset:+.4g}, u = margin / {self.unit:.4g} within 1 "
-            f"(standard error of the slope by noise {self.slope_error:.2g})"
+            f"{self.slope:.4g} u {self.offset:+.4g}, u = (margin {-self.centre:+.4g}) / "
+            f"{self.unit:.4g} within 1 "
+            f"(standard error of the slope {self.slope_error:.2g})"
         )
 
     @property
@@ -153,40 +162,55 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | None:
     plan, data, mu = run.plan, run.objective.data, run.plan.recalibration_mu
     if mu is None or plan.budget is None or not np.isfinite(w).all():
         return None
-    power = power_of_run(run.objective.n, data.m, plan.trust, math.hypot(plan.budget.mu, mu))
-    R = data.row_bound
-    factor = R if power > 1e4 else min(R, max(1.5, 0.5 * R))
-    unit = float(np.linalg.norm(w)) * factor
-    if not 0.0 < unit < math.inf:
-        unit = 1.0
+    largest = float(np.linalg.norm(w)) * data.row_bound
+    if not 0.0 < largest < math.inf:
+        largest = 1.0
     with run.clock("kernels"):
         threads = run.objective.n_threads
         margins = interruptible(kernels.glm_margins, data, w, n_threads=threads)
+    centre = float(w[-1]) if data.intercept else 0.0
     margins = margins[: data.offsets[-1]]  # of the records that are here
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
-        line = _Line(run, np.clip(margins / unit, -1.0, 1.0), mu, unit / _TOO_STEEP)
+        line = _Line(run, margins, centre, largest, mu)
         fitted = line.log_odds()
-    return Calibration(fitted.slope, fitted.offset, unit, fitted.slope_error)
+    # A model of d numbers agrees by chance with the labels that it was fitted to.
+    error = math.hypot(fitted.slope_error, math.sqrt(len(w)) * fitted.sampling_error)
+    return Calibration(fitted.slope, fitted.offset, centre, line.unit, error)
 
 
 class _Line:
     """The releases of one recalibration."""
 
-    def __init__(self, run: "Run", u: FloatArray, mu: float, prior: float) -> None:
-        self._run, self._u, self._mu, self._prior = run, u, mu, prior
-        self._n, self._y = float(run.objective.n), run.objective.data.y
+    def __init__(
+        self, run: "Run", margins: FloatArray, centre: float, largest: float, mu: float
+    ) -> None:
+        self._run, self._u, self._centre, self._mu = run, margins - centre, centre, mu
+        self._n, self._y, self.unit = float(run.objective.n), run.objective.data.y, largest
 
     def log_odds(self) -> "_Discriminant":
-        """Return the line of the log odds of labels."""
-        mu_m, mu_s, mu_r = split_budget(self._mu, _SHARES, (1, _STEPS, 1))
+        """Return the line of the log odds of labels; only once."""
+        mu_u, mu_m, mu_s, mu_r = split_budget(self._mu, _SHARES, (1, 1, _STEPS, 1))
+        self.unit *= min(max(_SPREAD * self._root(mu_u) ** 2, _LEAST_SCALE), 1.0)
+        self._u = np.clip(self._u / self.unit, -1.0, 1.0)
         moments, std = self._moments(mu_m)
-        guess = _Discriminant(self._n, moments, std, self._prior)
+        prior = self.unit / _TOO_STEEP, self._centre / _TOO_STEEP
+        guess = _Discriminant(self._n, moments, std, *prior)
         for _ in range(_STEPS):
             gradient, std = self._scores(guess, mu_s)
             guess.improve(gradient, std)
         (residual,), std = self._residuals(guess, mu_r)
         guess.move(residual, std)
         return guess
+
+    def _root(self, mu: float) -> float:
+        """Return the noisy mean square root of a margin over |w| R."""
+
+        def vectors(rows: slice) -> FloatArray:
+            sizes = np.minimum(np.abs(self._u[rows]) / self.unit, 1.0)
+            return (np.sqrt(sizes) - 0.5)[:, np.newaxis]
+
+        (total,), _ = self._release(SIZES, 0.5, mu, vectors, 1)
+        return 0.5 + _within(float(total) / self._n, 0.5)
 
     def _moments(self, mu: float) -> tuple[FloatArray, float]:
         """Return noisy sums of t, t u, u^2 and u, and the std of the first two."""
@@ -230,9 +254,8 @@ class _Line:
             mu=mu,
         )
         assert mechanism.grid is not None
-        grid = np.broadcast_to(mechanism.grid, (objective.data.m,))
         with run.clock("kernels"):
-            sums = _sums(objective.data.offsets, vectors, dim, clip, grid, objective.n_threads)
+            sums = mechanism.sums(vectors, objective.data.offsets.tolist(), objective.n_threads)
         if not per_silo and run.plan.shares is None:
             sums = total_on_grid(sums, float(mechanism.grid[0]))
         with run.clock("noise"):
@@ -241,33 +264,16 @@ class _Line:
         return total.ravel(), float(np.linalg.norm(mechanism.sigma))
 
 
-def _sums(
-    offsets: IntArray,
-    vectors: Vectors,
-    dim: int,
-    clip: float,
-    grid: FloatArray,
-    n_threads: int | None,
-) -> FloatArray:
-    """Return the sums over silos of a vector of each record, in 64-bit integers of grid steps."""
-    sums = []
-    for (first, last), q in zip(pairwise(offsets.tolist()), grid.tolist(), strict=True):
-        steps = np.zeros(dim, np.int64)
-        for i in range(first, last, _RECORDS):
-            V = vectors(slice(i, min(i + _RECORDS, last)))
-            part = kernels.clip_and_sum(V, clip=clip, grid=q, n_threads=n_threads)[0]
-            steps += (part / q).astype(np.int64)
-        sums.append(np.clip(steps, -(1 << 52), 1 << 52) * q)
-    return np.array(sums)
-
-
 class _Discriminant:
     """A line of log odds by released sums alone: a first guess, and its improvements.
 
     u is taken as normal of its released mean and variance, for the information of the line.
     """
 
-    def __init__(self, n: float, moments: FloatArray, std: float, prior: float) -> None:
+    def __init__(
+        self, n: float, moments: FloatArray, std: float, prior: float, offset: float = 0.0
+    ) -> None:
+        offset = _within(offset, _LARGEST_OFFSET)
         prior = min(max(prior, _LEAST_SLOPE), _STEEPEST)
         st, stu, suu, su = np.clip(moments, -n, n).tolist()  # at most those of n records
         noise = std / (_GAMMA * n)
@@ -291,7 +297,8 @@ class _Discriminant:
             change = float(_WEIGHTS @ p - rate) / max(float(weight.sum()), 1e-4)
             self.offset -= _within(change, 1.0)
         of_rate = (std / (n * spread)) ** 2 + P_a * mean**2 + 1.0
-        self.offset, P_b = _together(self.offset, of_rate, 0.0, _PRIOR_OFFSET**2)
+        prior_error = _PRIOR_OFFSET**2 + (_PRIOR_ERROR * offset) ** 2
+        self.offset, P_b = _together(self.offset, of_rate, offset, prior_error)
         self._covariance = np.diag([P_a, P_b])
         # What is seen without a prior: the precision of the line, and its product with the line.
         known = (spread * within / of_product) ** 2
@@ -316,6 +323,12 @@ class _Discriminant:
         left = max(a - b * b / c, 0.0)  # the precision of the slope, the offset unknown
         evidence = float(self._seen[0]) - b / c * float(self._seen[1])
         return self.slope * math.sqrt(left) / evidence if evidence > 0.0 < left else math.inf
+
+    @property
+    def sampling_error(self) -> float:
+        """Return the standard error of the slope by the labels of n records."""
+        (a, b), (_, c) = self._information().tolist()
+        return 1.0 / math.sqrt(a - b * b / c)
 
     def improve(self, gradient: FloatArray, std: float) -> None:
         """Take the scores (u, 1) (p - y) / sqrt(2), with noise, into account."""

@@ -3,8 +3,8 @@
 import json
 import math
 import os
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
@@ -26,8 +26,12 @@ FORMAT = 3
 # Entries of the history from the monitor, which saved files omit if it is the training data.
 MONITORED = ("objective", "accuracy")
 
-# Fields that a file holds as they are.
-_PLAIN = ("solver", "loss", "intercept", "converged", "n_rounds", "parameters", "message")
+# Fields that a file holds as they are, beside what predicts.
+_PLAIN = ("solver", "converged", "n_rounds", "parameters", "message")
+_PREDICTS = (
+    *("coef", "intercept", "classes", "transform", "loss", "oracle", "feature_names", "schema"),
+    "calibration",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +151,15 @@ class SolverResult:
             return z
         return self.classes[z.argmax(axis=1) if z.ndim == 2 else (z > 0.0).astype(np.intp)]
 
+    @property
+    def _loss(self) -> str:
+        return self.oracle.loss if isinstance(self.oracle, MLP) else self.loss
+
+    @property
+    def predicts_probabilities(self) -> bool:
+        """Whether the loss is one whose models predict probabilities."""
+        return self._loss in ("logistic", "softmax")
+
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Predict class probabilities, shape (n, K), with columns in the order of `classes`.
 
@@ -157,13 +170,13 @@ class SolverResult:
         ValueError
             When the model has another loss.
         """
-        loss = self.oracle.loss if isinstance(self.oracle, MLP) else self.loss
-        if loss not in ("logistic", "softmax"):
+        if not self.predicts_probabilities:
             raise ValueError(
-                f"predict_proba needs the loss 'logistic' or 'softmax', this model has {loss!r}"
+                "predict_proba needs the loss 'logistic' or 'softmax', this model has "
+                f"{self._loss!r}"
             )
         z = self.decision_function(X)
-        if loss == "softmax":
+        if self._loss == "softmax":
             e = np.exp(z - z.max(axis=1, keepdims=True))
             return np.asarray(e / e.sum(axis=1, keepdims=True))
         e = np.exp(-np.abs(z))
@@ -255,20 +268,18 @@ class SolverResult:
         OSError
             When the file cannot be written.
         """
+        model = stored_model(**{name: getattr(self, name) for name in _PREDICTS})
+        arrays: dict[str, Any] = {"coef": model.pop("coef")}
+        classes = model.pop("classes")
+        if classes is not None:
+            arrays["classes"] = np.array(classes)
         header = {
             "format": FORMAT,
             **{name: getattr(self, name) for name in _PLAIN},
-            "oracle": None if self.oracle is None else self.oracle.declaration,
+            **model,
             "history": self._public_history(),
             "privacy": self.privacy.to_dict(),
-            "transform": self.transform.to_dict(),
-            "feature_names": self.feature_names,
-            "schema": None if self.schema is None else self.schema.to_dict(),
-            "calibration": None if self.calibration is None else asdict(self.calibration),
         }
-        arrays: dict[str, Any] = {"coef": self.coef}
-        if self.classes is not None:
-            arrays["classes"] = np.array(self.classes.tolist())
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise ValueError(f"{name} holds Python objects, which a file without pickle cannot")
@@ -276,6 +287,10 @@ class SolverResult:
         text = json.dumps(encode(header), allow_nan=False)
         with replacing(path) as file:
             np.savez(file, header=np.array(text), **arrays)
+
+    def with_names(self, **names: str) -> Self:
+        """Return the result with a certificate that has names, as `Certificate.with_names` says."""
+        return replace(self, privacy=self.privacy.with_names(**names))
 
     def _public_history(self) -> dict[str, list[float]]:
         if self.parameters.get("monitor") != "train":
@@ -299,6 +314,32 @@ class SolverResult:
         return "\n".join([*(f"{name:<10} {value}" for name, value in rows), str(self.privacy)])
 
 
+def stored_model(
+    *,
+    coef: NDArray[np.float64],
+    intercept: float,
+    classes: NDArray[Any] | None,
+    transform: Transform,
+    loss: str,
+    oracle: Oracle | None,
+    feature_names: tuple[str, ...] | None,
+    schema: Schema | None,
+    calibration: Calibration | None,
+) -> dict[str, Any]:
+    """Return all that predicts, as a file holds it and the digest of a model has it."""
+    values = {
+        "intercept": intercept,
+        "classes": None if classes is None else classes.tolist(),
+        "transform": transform.to_dict(),
+        "loss": loss,
+        "oracle": None if oracle is None else oracle.declaration,
+        "feature_names": feature_names,
+        "schema": None if schema is None else schema.to_dict(),
+        "calibration": None if calibration is None else asdict(calibration),
+    }
+    return {"coef": coef, **decode(encode(values))}
+
+
 def load(path: str | os.PathLike[str]) -> SolverResult:
     """Read a model that `SolverResult.save` wrote.
 
@@ -319,7 +360,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
         line = header["calibration"]
         names = header["feature_names"]
         return SolverResult(
-            **{name: header[name] for name in _PLAIN},
+            **{name: header[name] for name in (*_PLAIN, "loss", "intercept")},
             coef=coef,
             classes=classes,
             history=header["history"],

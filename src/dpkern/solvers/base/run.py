@@ -15,6 +15,7 @@ from dpkern.data import SiloData
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import CHARGED
+from dpkern.privacy.certificate.identity import model_digest, start_time
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.persons import unit_of
 from dpkern.privacy.certificate.report import release_lines
@@ -22,10 +23,10 @@ from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.solvers.base.backends import CALL_ENTRIES, Request
 from dpkern.solvers.base.learning import LearningWatch
 from dpkern.solvers.base.objective import Objective, resolve_monitor
-from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain
+from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain, sources
 from dpkern.solvers.base.plan import RunPlan, resolve
 from dpkern.solvers.base.recalibration import Calibration, recalibrate
-from dpkern.solvers.base.result import SolverResult
+from dpkern.solvers.base.result import SolverResult, stored_model
 from dpkern.stream import PublicDraws
 
 if TYPE_CHECKING:  # declaration imports this module
@@ -60,6 +61,8 @@ class Run(AbstractContextManager["Run"]):
         What the solver's certificate says beside its releases, how it bounds them, a paper's claim
         that is not an epsilon and delta, and how many last gradients must be small for
         convergence.
+    started : str
+        When the run began, in whole seconds, UTC.
     in_lockstep : bool
         Whether other runs on the same records are made at the same time.
     """
@@ -68,7 +71,7 @@ class Run(AbstractContextManager["Run"]):
 
     def __init__(self, plan: RunPlan, objective: Objective) -> None:
         given = plan.arguments
-        self.plan, self.objective = plan, objective
+        self.plan, self.objective, self.started = plan, objective, start_time()
         self.monitor = resolve_monitor(given["monitor"], objective)
         rng, accountant = given["rng"], given["accountant"]
         self.charge = None
@@ -291,6 +294,17 @@ class Run(AbstractContextManager["Run"]):
 
     def _result(self, w: FloatArray, calibration: Calibration | None = None) -> SolverResult:
         data, loss = self.objective.data, self.objective.loss
+        fitted: dict[str, Any] = {
+            "coef": w.copy() if isinstance(loss, Oracle) else w[: data.n_features].copy(),
+            "intercept": float(w[-1]) if data.intercept else 0.0,
+            "classes": data.classes,
+            "transform": data.transform,
+            "loss": loss.name,
+            "oracle": loss if isinstance(loss, Oracle) else None,
+            "feature_names": data.feature_names,
+            "schema": data.schema,
+            "calibration": calibration,
+        }
         certificate = Certificate.from_ledger(
             self.ledger,
             trust=self.plan.trust,
@@ -301,6 +315,9 @@ class Run(AbstractContextManager["Run"]):
             bound=self.bound,
             notes=(*self.notes, *notes_on_data(self), *(() if self.charge is None else (CHARGED,))),
             at_delta=None if self.plan.budget is None else self.plan.arguments["budget"].delta,
+            model=model_digest(stored_model(**fitted)) if np.isfinite(w).all() else None,
+            started=self.started,
+            sources=sources(self),
         )
         if self.plan.persons is not None:
             certificate = self.plan.persons.certificate(certificate)
@@ -317,9 +334,6 @@ class Run(AbstractContextManager["Run"]):
             finding = calibration.finding
         return SolverResult(
             solver=self.plan.solver,
-            coef=w.copy() if isinstance(loss, Oracle) else w[: data.n_features].copy(),
-            intercept=float(w[-1]) if data.intercept else 0.0,
-            classes=data.classes,
             converged=converged,
             n_rounds=self.updates,
             parameters=plain(dict(self.plan.arguments)),
@@ -327,12 +341,7 @@ class Run(AbstractContextManager["Run"]):
             privacy=certificate,
             timing={**self._seconds, "python": total - sum(self._seconds.values()), "total": total},
             message=ending(self, certificate, finding),
-            transform=data.transform,
-            loss=loss.name,
-            oracle=loss if isinstance(loss, Oracle) else None,
-            feature_names=data.feature_names,
-            schema=data.schema,
-            calibration=calibration,
+            **fitted,
         )
 
 

@@ -1,0 +1,93 @@
+"""``dpkern evaluate``: scores of a saved model on held-out records, with a guarantee."""
+
+import argparse
+from typing import Any
+
+from dpkern.cli import _arguments, _data, _output, _project
+from dpkern.cli._project import Project
+from dpkern.evaluation import evaluate
+from dpkern.privacy import Budget
+from dpkern.privacy.accountant.accountant import Accountant
+from dpkern.solvers import SolverResult, load
+
+HELP = "release scores of a saved model on labelled records that it was not fitted on"
+
+
+def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="what fit --out has saved")
+    add("data", metavar="DATA", help="labelled records, not those of the fit")
+    add("--epsilon", type=float, required=True, help="budget of all scores together")
+    add("--delta", type=float, required=True, help="budget, with --epsilon")
+    add("--ledger", metavar="FILE", help="accountant's file that is charged (dpkern ledger)")
+    add("--threshold", type=float, default=0.5, help="public risk of a positive (default: 0.5)")
+    what = "bins of the predicted risk (default: by the number of positives)"
+    add("--bins", type=_arguments.count, metavar="B", help=what)
+    relation = ("replace_one", "add_remove")
+    add("--neighbours", choices=relation, default=relation[0], help=f"default: {relation[0]}")
+    what = "with add_remove: a public number that stands for that of the records"
+    add("--public-size", type=_arguments.count, metavar="N", help=what)
+    what = "public bounds of the targets (default: the model's)"
+    add("--target-bound", type=_arguments.target_bound, metavar="B", help=what)
+    what = "where records have a person: the first K of each are used, and protected together"
+    add("--max-records", type=_arguments.count, metavar="K", help=what)
+    add("--certificate", metavar="FILE.json", help="where to save the certificate")
+    add("--noise-seed", type=int, metavar="N", help="reproducible noise: not private, for tests")
+    _project.add_arguments(parser)
+    _arguments.add_column_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    if arguments.certificate is not None:
+        _output.refuse_output(arguments.certificate, arguments.model, arguments.data)
+    budget, project = Budget(epsilon=arguments.epsilon, delta=arguments.delta), Project.read()
+    texts = project.texts_for(arguments.about)
+    ledger = project.ledger_for(arguments.ledger)
+    model = load(arguments.model)
+    X, y, person = _records(arguments, model)
+    bound = arguments.target_bound
+    evaluation = evaluate(
+        model,
+        X,
+        y,
+        budget=budget,
+        target_bound=tuple(bound) if isinstance(bound, list) else bound,
+        threshold=arguments.threshold,
+        bins=arguments.bins,
+        neighbours=arguments.neighbours,
+        public_size=arguments.public_size,
+        person=person,
+        max_records=arguments.max_records,
+        accountant=None if ledger is None else Accountant(ledger),
+        rng=arguments.noise_seed,
+    )
+    privacy, lines = evaluation.privacy.with_names(**texts), project.lines
+    print("\n".join(str(evaluation).split("\n")[:-1]))
+    if arguments.certificate is not None:
+        privacy.save(arguments.certificate)
+        lines.append(("certificate", arguments.certificate))
+    if ledger is not None:
+        lines.append(("ledger", _output.ledger_text(Accountant(ledger))))
+    _output.print_lines(lines)
+    _output.say_certificate(privacy)
+
+
+def _records(arguments: argparse.Namespace, model: SolverResult) -> tuple[Any, Any, Any]:
+    """Return rows, labels and ids of persons, in the model's columns."""
+    path, schema = arguments.data, model.schema
+    if schema is not None:
+        said = ("target", "silo_column", "person", "header", "sep")
+        _data.refuse_options(arguments, said, "the model's schema says it")
+        X, frame = _data.read_described(path, schema)
+        with _data.naming(path, schema):
+            y = schema.labels(frame)
+            return X, y, None if schema.person is None else schema.persons(frame)
+    table = _data.read_labelled(
+        path,
+        arguments,
+        n_features=model.transform.n_features,
+        classes=model.classes,
+        feature_names=model.feature_names,
+    )
+    _data.check_model_range(path, table.X, model)
+    return table.X, table.y, table.person

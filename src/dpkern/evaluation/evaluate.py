@@ -1,0 +1,458 @@
+"""Scores of a model on held-out records, released by one or two sums."""
+
+from __future__ import annotations  # help() then shows type aliases by name
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpkern._html import table
+from dpkern._numbers import count as whole_number
+from dpkern._numbers import counted, probability
+from dpkern._text import aligned, rounded_up
+from dpkern._typing import FloatArray, IntArray
+from dpkern.data.labels import labels as checked_labels
+from dpkern.data.labels import target_bounds, targets
+from dpkern.data.persons import kept_rows
+from dpkern.evaluation.figures import Binned, Residuals, Score, with_intervals
+from dpkern.evaluation.sums import Sums, edges_of, of_several_classes, of_targets, of_two_classes
+from dpkern.privacy import Budget, Certificate, NoiseStream
+from dpkern.privacy.accountant.accountant import CHARGED, Accountant
+from dpkern.privacy.accountant.profiles import Bound
+from dpkern.privacy.certificate.identity import NOT_STATED, start_time
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person, unit_of
+from dpkern.privacy.guarantees.budget import check_budget, split_budget
+from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
+from dpkern.privacy.mechanisms.concordance import MOST_RECORDS, release_pairs
+from dpkern.solvers import SolverResult
+
+_PAIRS = 0.45  # share of mu^2 of the pairs
+_MOST_CLASSES = 100  # whose pairs are counted
+# Bins by n_1 mu, and n mu where the rate is not known and taken as 1/4, within these.
+_PER_BIN, _FEWEST, _MOST = 70.0, 8, 64
+# Where the area is from bins they are half as wide.
+_PER_BIN_WITHOUT_PAIRS = 35.0
+
+ROW_WISE = (
+    "taken as true of the evaluated model: what it predicts for a record depends on this record "
+    "and on what is public or released alone, not on the others that are evaluated"
+)
+HELD_OUT = "the evaluated records are taken as others than those of the model's fit"
+PUBLIC_SIZE = (
+    "add or remove: a declared number of records stands for that of the data, which is private; "
+    "taken as public that there are fewer than 2^31"
+)
+_TEXTS = {
+    "accuracy": "share of right labels",
+    "sensitivity": "share of positives that are found",
+    "specificity": "share of negatives that are left",
+    "auc": "area under the ROC curve",
+    "rate": "share of positives",
+    "mean_risk": "mean predicted risk",
+    "calibration_error": "mean distance of risk and rate in the bins",
+    "brier": "Brier score",
+    "log_loss": "log loss, cut to 6 for a record",
+    "r2": "R2",
+    "rmse": "root of the mean squared error",
+    "bias": "mean of predicted less true values",
+    "mean_confidence": "mean probability of the likeliest class",
+}
+_WITHOUT_RISKS = ("accuracy", "sensitivity", "specificity", "auc", "rate")
+_OF_CLASSES = {
+    "accuracy": "rate",
+    "mean_confidence": "mean_risk",
+    "calibration_error": "calibration_error",
+    "brier": "brier",
+    "log_loss": "log_loss",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Released scores of a model.
+
+    Attributes
+    ----------
+    scores : dict of str to Score
+        Of two classes "accuracy", "sensitivity", "specificity" (at the threshold), "auc", "rate",
+        and of predicted risks "mean_risk", "calibration_error", "brier", "log_loss"; of several
+        "accuracy", "mean_confidence", "calibration_error", "brier", "log_loss"; of targets "r2",
+        "rmse", "bias". They are attributes too: ``evaluation.auc`` is its value.
+    confidence : float
+        Of the intervals.
+    calibration_curve : tuple of three ndarrays of shape (B,), or None
+        Mean risk, rate of positives and number of records in bins of the risk; of several classes
+        those of the likeliest one, and whether it is right.
+    roc_curve : tuple of two ndarrays of shape (B + 1,), or None
+        Rates of false and of true positives at the edges of the bins, from 1 down to 0.
+    confusion : ndarray of shape (K, K), or None
+        Noisy counts by label and predicted label; of two classes at the threshold.
+    privacy : Certificate
+        Composes with that of the fit by `dpkern.privacy.compose_sequential` where a person may
+        have a record in both; of disjoint records by `compose_parallel`.
+    """
+
+    scores: dict[str, Score]
+    confidence: float
+    privacy: Certificate = field(repr=False)
+    calibration_curve: tuple[FloatArray, FloatArray, FloatArray] | None = None
+    roc_curve: tuple[FloatArray, FloatArray] | None = None
+    confusion: FloatArray | None = None
+
+    def __getattr__(self, name: str) -> float:
+        scores = self.__dict__.get("scores", {})
+        if name in scores:
+            return float(scores[name].value)
+        raise AttributeError(f"this evaluation has no {name!r}, but {', '.join(scores)}")
+
+    def _rows(self) -> list[list[str]]:
+        rows = [["score", "value", f"{100.0 * self.confidence:g} % interval", "noise std", ""]]
+        for name, score in self.scores.items():
+            figures = [score.value, score.low, score.high, score.noise_std]
+            value, low, high, noise = (f"{figure:.4f}" for figure in figures)
+            rows.append([name, value, f"{low} to {high}", noise, _TEXTS[name]])
+        return rows
+
+    def __str__(self) -> str:
+        at = self.privacy.stated_delta or 1e-6
+        spent = f"epsilon {rounded_up(self.privacy.epsilon(at))} at delta {at:g}"
+        return "\n".join([*aligned(self._rows(), right=(1, 3)), f"spent {spent}"])
+
+    def _repr_html_(self) -> str:
+        rows = [(name, f"{value} ({interval})") for name, value, interval, *_ in self._rows()[1:]]
+        return table("Evaluation", rows) + self.privacy._repr_html_()
+
+
+def evaluate(
+    model: Any,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    budget: Budget,
+    classes: ArrayLike | None = None,
+    target_bound: float | tuple[float, float] | None = None,
+    threshold: float = 0.5,
+    bins: int | None = None,
+    neighbours: str = "replace_one",
+    public_size: int | None = None,
+    person: ArrayLike | None = None,
+    max_records: int | None = None,
+    confidence: float = 0.95,
+    accountant: Accountant | None = None,
+    rng: int | NoiseStream | None = None,
+) -> Evaluation:
+    """Release scores of a model on labelled records that it was not fitted on.
+
+    Parameters
+    ----------
+    model : SolverResult, estimator or callable
+        A model of this package; or one of another with `predict_proba`, or `predict` with
+        `target_bound`; or a function that returns probabilities of the positive class (n,) or of
+        all classes (n, K), or predicted targets, for rows of X. It must be public or released.
+    X : array_like, data frame or CSR matrix of n rows
+        As the model predicts them.
+    y : array_like of shape (n,)
+        Labels, or real targets.
+    budget : Budget
+        Of all that is released, for a person where `person` is given.
+    classes : array_like of two or more labels, optional
+        Of a model that does not say them by `classes` or `classes_`, the negative one first.
+    target_bound : float, or pair (lo, hi), optional
+        Public bound of real targets; the model's own is the default. Targets and predictions are
+        cut to it, and residuals to half of the distance of the bounds.
+    threshold : float, default=0.5
+        The public risk from which a record counts as positive.
+    bins : int, optional
+        Number of bins of the predicted risk, one more where the threshold is no edge. The default
+        follows from the released number of positives.
+    neighbours : {"replace_one", "add_remove"}, default="replace_one"
+        As for `dpkern.solve`.
+    public_size : int, optional
+        With "add_remove", a public number that stands for that of the records.
+    person : array_like of shape (n,), optional
+        The id of each record's person, with `max_records`, of whom so many records at most are
+        used, the first ones.
+    max_records : int, optional
+    confidence : float, default=0.95
+        Of the intervals, which hold the noise and the sampling of the records.
+    accountant : Accountant, optional
+        What is charged before the first release.
+    rng : int, NoiseStream or None
+        As for `dpkern.solve`.
+
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument is not as described, for the holder of the records; nothing is released.
+
+    Notes
+    -----
+    Released to whoever sees the scores: a noisy vector of sums (`dpkern.evaluation.sums`), counts
+    of records by class and bin of the predicted risk among them; and, of two classes where the
+    number of records is public, the number of positives with the number of concordant less
+    discordant pairs, with 45 % of mu^2, which gives the area under the ROC curve without
+    bins. With "add_remove" the area is that of the bins. Sensitivities: sqrt(3.5), or sqrt(1.375)
+    where a record is added or removed, of two classes; sqrt(5.5), or sqrt(2.375), of several;
+    sqrt(2.58), or 1, of targets; 2 (n - 1) of pairs. All scores are post-processing.
+
+    A threshold that was chosen by these records, or by this evaluation, has no valid interval.
+
+    Examples
+    --------
+    >>> budget = dpkern.Budget(epsilon=1.0, delta=1e-6)
+    >>> evaluation = dpkern.evaluate(result, X_test, y_test, budget=budget)
+    >>> evaluation.auc, evaluation.scores["auc"].low
+    """
+    check_budget(budget)
+    if not isinstance(accountant, Accountant | None):
+        raise TypeError(f"accountant must be an Accountant, got {type(accountant).__name__}")
+    threshold = probability("threshold", threshold)
+    confidence = probability("confidence", confidence)
+    if bins is not None:
+        bins = whole_number("bins", bins)
+    add_remove = neighbours == "add_remove"
+    if add_remove != (public_size is not None):
+        need = "given" if add_remove else "None"
+        raise ValueError(f"public_size must be {need} with neighbours {neighbours!r}")
+    records = _Records.of(model, X, y, classes, target_bound)
+    if (kept := kept_rows(person, max_records, len(records.y))) is not None:
+        records = records.taken(kept[0])
+    n, size = (
+        len(records.y),
+        None if public_size is None else whole_number("public_size", public_size),
+    )
+    of_record = budget_of_a_record(budget, 1 if max_records is None else max_records)
+    with_pairs = records.two and not add_remove and 2 <= n <= MOST_RECORDS
+    mu_pairs, mu_sums = 0.0, of_record.mu
+    if with_pairs:
+        mu_pairs, mu_sums = split_budget(of_record.mu, (_PAIRS, 1.0 - _PAIRS), (1, 1))
+    unit = "one record" if max_records is None else unit_of(max_records)
+    stream, started = rng if isinstance(rng, NoiseStream) else NoiseStream(rng), start_time()
+    charge = None
+    if accountant is not None:
+        most = records.dim(_MOST + 1 if bins is None else bins + 1) + 2
+        bound, seeded = Bound(mu=budget.mu, n_draws=most), stream.kind != "os"
+        charge = accountant.begin(
+            "evaluate", bound, neighbours=neighbours, seeded=seeded, unit=unit
+        )
+    ledger = Ledger(None if charge is None else charge.make)
+    channel = Channel(ledger, stream, SEEN_BY["central"], neighbours)
+    try:
+        pairs = None
+        if with_pairs:
+            pairs = release_pairs(channel, records.predicted, records.y == 1, mu_pairs)
+        if bins is None:
+            positives = 0.25 * (n if size is None else size) if pairs is None else pairs[1]
+            per_bin = _PER_BIN if with_pairs else _PER_BIN_WITHOUT_PAIRS
+            bins = 2 * (int(min(max(positives * mu_sums / per_bin, _FEWEST), _MOST)) // 2)
+        edges = edges_of(bins, threshold)
+        sums, std = records.sums(edges).release(channel, n, n if size is None else size, mu_sums)
+    finally:
+        if stream is not rng:
+            stream.wipe()
+    privacy = Certificate.from_ledger(
+        ledger,
+        trust="central",
+        noise=stream.kind,
+        neighbours=neighbours,
+        declared={
+            "evaluated": records.task,
+            "size": n if size is None else size,
+            **records.declared(threshold, len(edges) - 1),
+        },
+        at_delta=budget.delta,
+        model=model.privacy.model if isinstance(model, SolverResult) else None,
+        started=started,
+        sources={"target_bound": NOT_STATED} if records.task == "regression" else {},
+        notes=(
+            HELD_OUT,
+            *((PUBLIC_SIZE,) if add_remove else ()),
+            *(() if isinstance(model, SolverResult) else (ROW_WISE,)),
+            *(() if charge is None else (CHARGED,)),
+        ),
+    )
+    if max_records is not None:
+        privacy = for_a_person(privacy, max_records, divided=True)
+    if charge is not None:
+        charge.settle(privacy)
+    if records.task == "regression":
+        figures = Residuals(records.bound, std)
+        scores = figures.with_intervals(sums, privacy.declared["size"], confidence)
+        return Evaluation(scores, confidence, privacy)
+    public = None if add_remove else n
+    return _of_risks(records, edges, threshold, sums, std, pairs, public, confidence, privacy)
+
+
+def _of_risks(
+    records: _Records,
+    edges: FloatArray,
+    threshold: float,
+    sums: FloatArray,
+    std: float,
+    pairs: tuple[float, float, float, float] | None,
+    n: int | None,
+    confidence: float,
+    privacy: Certificate,
+) -> Evaluation:
+    stds = None if pairs is None else pairs[2:]
+    figures = Binned(edges, std, threshold, n, stds)
+    B, K = len(edges) - 1, len(records.classes)
+    binned, counts = sums[: 3 * B + 2], sums[3 * B + 2 :]
+    released = figures.table_of(binned, None if pairs is None else pairs[:2])
+    total = n or max(round(float(released.cells.sum())), 1)
+
+    def simulate(*, sampled: bool) -> dict[str, FloatArray]:
+        return figures.simulated(released, total, sampled=sampled)
+
+    error = {"calibration_error": figures.calibration_error(released)}
+    scores = with_intervals(figures.scores(released), simulate, confidence, error)
+    curve = figures.curve(released) if records.risks else None
+    if K > 2:
+        scores = {name: scores[binary] for name, binary in _OF_CLASSES.items()}
+        half = scores["brier"]  # of several classes the Brier score is up to 2
+        doubled = (2.0 * half.value, 2.0 * half.low, 2.0 * half.high, 2.0 * half.noise_std)
+        scores["brier"] = Score(*doubled)
+        return Evaluation(scores, confidence, privacy, curve, None, counts.reshape(K, K))
+    if not records.risks:
+        scores = {name: scores[name] for name in _WITHOUT_RISKS}
+    first = int(np.searchsorted(edges, threshold))
+    sides = released.cells[:, :first].sum(axis=1), released.cells[:, first:].sum(axis=1)
+    confusion = np.column_stack(sides)
+    return Evaluation(scores, confidence, privacy, curve, figures.roc(released), confusion)
+
+
+@dataclass(frozen=True)
+class _Records:
+    """What a model predicts for records, and their labels from 0, or targets.
+
+    Of two classes `predicted` are risks of the positive one, of models without `risks` a function
+    of the margin; of several they are probabilities (n, K).
+    """
+
+    task: str
+    predicted: FloatArray
+    y: NDArray[Any]
+    classes: NDArray[Any]
+    risks: bool = True
+    middle: float = 0.0
+    bound: float = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None,
+        target_bound: float | tuple[float, float] | None,
+    ) -> _Records:
+        known = getattr(model, "classes", None) if isinstance(model, SolverResult) else None
+        known = getattr(model, "classes_", None) if known is None else known
+        if isinstance(model, SolverResult) and known is None:
+            return cls._of_targets(model, X, y, target_bound or _bound_of(model))
+        if known is not None and classes is not None:
+            raise ValueError("classes must be None where the model says them")
+        if target_bound is not None:
+            if known is not None or classes is not None:
+                raise ValueError("target_bound must be None for a model of classes")
+            return cls._of_targets(model, X, y, target_bound)
+        known = classes if known is None else known
+        if known is None:
+            raise ValueError(
+                "classes must be given for a model without classes_, or target_bound for a "
+                "model of real targets"
+            )
+        predicted, risks = _predicted(model, X)
+        n = len(predicted)
+        task: Any = "classification" if len(np.asarray(known)) == 2 else "multiclass"
+        numbers, _, found = targets(checked_labels(y, n), task, known)
+        assert found is not None
+        if task == "classification":
+            predicted = predicted[:, -1] if predicted.ndim == 2 else predicted
+            numbers = 0.5 * (numbers + 1.0)
+        elif len(found) > _MOST_CLASSES:
+            raise ValueError(f"classes must be at most {_MOST_CLASSES} labels, got {len(found)}")
+        _check("probabilities", predicted, (n,) if task == "classification" else (n, len(found)))
+        return cls(task, np.clip(predicted, 0.0, 1.0), numbers.astype(np.int64), found, risks)
+
+    @classmethod
+    def _of_targets(cls, model: Any, X: ArrayLike, y: ArrayLike, target_bound: Any) -> _Records:
+        if target_bound is None:
+            raise ValueError("target_bound must be given for a model that was fitted without one")
+        half, middle = target_bounds(target_bound)
+        predicted = np.asarray(getattr(model, "predict", model)(X), dtype=np.float64)
+        numbers = targets(checked_labels(y, len(predicted)), "regression")[0]
+        _check("predictions", predicted, (len(numbers),))
+        return cls("regression", predicted, numbers, np.empty(0), True, middle, half)
+
+    @property
+    def two(self) -> bool:
+        return self.task == "classification"
+
+    def taken(self, rows: IntArray) -> _Records:
+        """Return some of the records."""
+        fields = {**self.__dict__, "predicted": self.predicted[rows], "y": self.y[rows]}
+        return _Records(**fields)
+
+    def dim(self, bins: int) -> int:
+        """Return the number of sums with so many bins."""
+        if self.task == "regression":
+            return 4
+        return 3 * bins + 2 + (0 if self.two else len(self.classes) ** 2)
+
+    def sums(self, edges: FloatArray) -> Sums:
+        if self.task == "regression":
+            return of_targets(self.predicted, self.y, self.middle, self.bound)
+        of = of_two_classes if self.two else of_several_classes
+        return of(self.predicted, self.y, edges)
+
+    def declared(self, threshold: float, bins: int) -> dict[str, Any]:
+        """Return what the certificate says beside the task and the size."""
+        if self.task == "regression":
+            return {"target_bound": self.bound, "target_middle": self.middle}
+        labels = [str(label) for label in self.classes]
+        return {"labels": labels, "bins": bins, "threshold": threshold}
+
+
+def _predicted(model: Any, X: ArrayLike) -> tuple[FloatArray, bool]:
+    """Return probabilities, and whether they are: else a function of a model's margins."""
+    if isinstance(model, SolverResult):
+        if model.predicts_probabilities:
+            return model.predict_proba(X), True
+        z = model.decision_function(X)
+        if z.ndim == 2:
+            raise ValueError("model must predict probabilities where there are several classes")
+        return 0.5 + 0.5 * z / (1.0 + np.abs(z)), False
+    function: Callable[[Any], Any] = getattr(model, "predict_proba", model)
+    if not callable(function):
+        raise TypeError(
+            "model must be a SolverResult, have predict_proba or predict, or be a function, got "
+            f"{type(model).__name__}"
+        )
+    return np.asarray(function(X), dtype=np.float64), True
+
+
+def _bound_of(model: SolverResult) -> tuple[float, float] | None:
+    bound = model.privacy.declared.get("target_bound")
+    if not isinstance(bound, int | float):
+        return None
+    middle = model.transform.target_middle
+    return middle - bound, middle + bound
+
+
+def _check(what: str, values: FloatArray, shape: tuple[int, ...]) -> None:
+    if values.shape != shape:
+        raise ValueError(f"model must predict {what} of shape {shape}, got {values.shape}")
+    bad = int(np.count_nonzero(~np.isfinite(values)))
+    if bad:
+        raise ValueError(f"model must predict finite {what}, got {counted(bad, 'other')}")
+    if what == "probabilities" and (values.min() < -1e-6 or values.max() > 1.0 + 1e-6):
+        raise ValueError("model must predict probabilities, from 0 to 1, got others")
