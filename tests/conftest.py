@@ -14,8 +14,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 from adversarial import EVERY_LOSS
+from makers import spy_on
 
 from dpkern import _core
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.base import Run
 
 # A release must not depend on luck: automatic runs try the same examples every time, people's own
@@ -97,6 +100,12 @@ def loss(request):
 def round_by_round(monkeypatch):
     """Every solver runs its own loop over rounds, whose bits the compiled one has."""
     monkeypatch.setattr(Run, "is_watched", True)
+
+
+@pytest.fixture
+def spied(monkeypatch, round_by_round):
+    """(mechanism, exact sums, what was released) of every release of sums."""
+    return spy_on(monkeypatch, GaussianSum, GaussianHessian)
 
 
 @pytest.fixture

@@ -7,6 +7,13 @@ import threading
 from contextlib import AbstractContextManager, suppress
 
 
+def free_port():
+    """The number of a port of this machine that nobody listens to."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
 class Network(AbstractContextManager):
     """A port of this machine that passes on to another one.
 

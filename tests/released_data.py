@@ -29,7 +29,8 @@ def data(key: str) -> dpk.SiloData:
         p = 70
     if "even" in others:
         cuts = [0, 20, 40, 60]
-    X, noise = numbers("X", n, p), numbers("noise", n)
+    name = "other X" if "other" in others else "X"
+    X, noise = numbers(name, n, p), numbers("noise", n)
     z = X @ np.linspace(-1.0, 1.5, p).round(1) + 0.5 * noise
     options: dict[str, Any] = {"intercept": True, "row_bound": 2.0}
     y: Matrix = np.where(z > 0.0, 1.0, -1.0)

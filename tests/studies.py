@@ -38,12 +38,3 @@ def records_of(study, data, j):
     first, last = data.offsets[j : j + 2]
     labels = np.asarray(data.classes)[(data.y[first:last] > 0).astype(int)]
     return study.silo_data(f"s{j}", data.X[first:last], labels)
-
-
-def same(found, expected):
-    return (
-        np.array_equal(found.coef, expected.coef)
-        and found.intercept == expected.intercept
-        and found.history == expected.history
-        and found.privacy.releases == expected.privacy.releases
-    )

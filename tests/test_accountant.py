@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.model_selection import GridSearchCV
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import dpkern as dpk
 from dpkern import Accountant, Budget, BudgetSpentError, cli
+from dpkern.estimators import DPLogisticRegression
 from dpkern.privacy import Certificate, compose_sequential, gdp_epsilon, gdp_mu
 from dpkern.privacy.accountant.accountant import CHARGED
 from dpkern.privacy.accountant.charges import Charge
@@ -98,10 +99,8 @@ def test_wrong_figures_create_no_file(path):
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 8.0])
 def test_a_run_of_the_whole_budget_has_room_and_a_second_one_has_not(path, data, epsilon):
-    accountant, whole = (
-        Accountant(path, epsilon=epsilon, delta=DELTA),
-        Budget(epsilon=epsilon, delta=DELTA),
-    )
+    budget = {"epsilon": epsilon, "delta": DELTA}
+    accountant, whole = Accountant(path, **budget), Budget(**budget)
     fit(data, accountant, whole)
     assert epsilon * (1.0 - 1e-6) < accountant.spent <= epsilon
     with pytest.raises(BudgetSpentError):
@@ -239,34 +238,17 @@ def test_many_runs_are_charged_together_or_not_at_all(accountant, path, data):
 def test_a_selection_is_charged_as_a_whole(accountant, data):
     pytest.importorskip("dp_accounting")
     fit(data, accountant, Budget(mu=0.1))
-    chosen = dpk.select(
-        [{"rounds": 3}, {"rounds": 5}],
-        data,
-        solver="gradient_descent",
-        clip=1.0,
-        budget=Budget(epsilon=1.0, delta=1e-7),
-        mean_runs=2.0,
-        accountant=accountant,
-        rng=0,
-    )
+    how = {"solver": "gradient_descent", "clip": 1.0, "mean_runs": 2.0, "rng": 0}
+    how |= {"budget": Budget(epsilon=1.0, delta=1e-7), "accountant": accountant}
+    chosen = dpk.select([{"rounds": 3}, {"rounds": 5}], data, **how)
     entry = accountant.entries[1]
     assert (entry.what, entry.guarantee.selection) == ("select", chosen.privacy.selection)
     assert CHARGED in chosen.privacy.notes
     assert chosen.privacy.epsilon(DELTA) < accountant.spent < 2.0
     with pytest.raises(TypeError, match="accountant must be left out of the candidates"):
-        dpk.select(
-            [{"accountant": accountant}], data, solver="gradient_descent", budget=ONE, mean_runs=2.0
-        )
+        dpk.select([{"accountant": accountant}], data, **how | {"accountant": None})
     with pytest.raises(BudgetSpentError):
-        dpk.select(
-            [{"rounds": 3}],
-            data,
-            solver="gradient_descent",
-            clip=1.0,
-            mean_runs=2.0,
-            budget=Budget(epsilon=2.9, delta=1e-7),
-            accountant=accountant,
-        )
+        dpk.select([{"rounds": 3}], data, **how | {"budget": Budget(epsilon=2.9, delta=1e-7)})
     assert len(accountant.entries) == 2
 
 
@@ -290,13 +272,8 @@ def test_other_releases_are_charged_by_hand(accountant):
     accountant.settle(1, certificate)
     with pytest.raises(ValueError, match="number must be of a charge without a certificate"):
         accountant.settle(1, certificate)
-    for wrong in (
-        {},
-        {"mu": 1.0, "rho": 1.0},
-        {"epsilon": 1.0},
-        {"mu": -1.0},
-        {"certificate": certificate, "mu": 1.0},
-    ):
+    twice = {"mu": 1.0, "rho": 1.0}, {"certificate": certificate, "mu": 1.0}
+    for wrong in ({}, *twice, {"epsilon": 1.0}, {"mu": -1.0}):
         with pytest.raises(ValueError, match="must"):
             accountant.charge("x", **wrong)
     with pytest.raises(ValueError, match="what must be"):
@@ -308,9 +285,6 @@ def test_a_certificate_that_states_nothing_has_no_room(accountant):
     nothing = Certificate(trust="central", noise="os", guarantee=GaussianDP(mu=math.inf), n_draws=0)
     with pytest.raises(BudgetSpentError, match="asked for epsilon infinite"):
         accountant.charge("records", nothing)
-
-
-# ------------------------------------------------------------------------ refusals and failures
 
 
 @pytest.mark.parametrize(
@@ -334,16 +308,9 @@ def test_what_cannot_be_charged_is_refused_and_nothing_is_charged(
 
 
 def test_papers_noise_is_refused(accountant, path, data):
+    how = {"budget": ONE, "accountant": accountant, "clip": 1.0, "calibration": "paper"}
     with pytest.raises(ValueError, match="calibration must be 'sound' with an accountant"):
-        dpk.solve(
-            "federated_gd",
-            data,
-            budget=ONE,
-            accountant=accountant,
-            calibration="paper",
-            trust="central",
-            clip=1.0,
-        )
+        dpk.solve("federated_gd", data, **how)
     assert len(lines(path)) == 1
 
 
@@ -406,9 +373,6 @@ def test_units_must_fit(path, tmp_path, data):
         fit(data, nobody)
 
 
-# ----------------------------------------------------------------------------- parts
-
-
 def test_parts_compose_in_parallel_and_what_is_of_no_part_counts_for_all(accountant, data):
     first, second = accountant.part("hospital A"), accountant.part("hospital B")
     fit(data, first)
@@ -434,11 +398,6 @@ def test_parts_compose_in_parallel_and_what_is_of_no_part_counts_for_all(account
 # ----------------------------------------------------------------------------- copies
 
 
-class Estimator(BaseEstimator):
-    def __init__(self, accountant=None):
-        self.accountant = accountant
-
-
 def test_copies_clones_and_pickles_are_the_same_accountant(accountant, data):
     part = accountant.part("A")
     for one in (accountant, part):
@@ -447,7 +406,7 @@ def test_copies_clones_and_pickles_are_the_same_accountant(accountant, data):
         assert hash(again) == hash(one)
         assert copy.copy(one) is one
         assert copy.deepcopy(one) is one
-        assert clone(Estimator(one)).accountant is one
+        assert clone(DPLogisticRegression(accountant=one)).accountant is one
     assert part != accountant
     assert accountant != "x"
     fit(data, pickle.loads(pickle.dumps(part)))
@@ -528,30 +487,15 @@ def test_the_command_line_creates_charges_and_shows(tmp_path, capsys, monkeypatc
 # ----------------------------------------------------------------------------- cross-validation
 
 
-class Classifier(ClassifierMixin, BaseEstimator):
-    """An estimator as scikit-learn's searches clone it."""
-
-    def __init__(self, clip=1.0, accountant=None):
-        self.clip, self.accountant = clip, accountant
-
-    def fit(self, X, y):
-        data = dpk.SiloData.split(X, y, m=1, row_bound=3.0)
-        self.classes_ = np.unique(y)
-        self.result_ = fit(data, self.accountant, clip=self.clip)
-        return self
-
-    def predict(self, X):
-        return self.result_.predict(X)
-
-
 @pytest.mark.parametrize("n_jobs", [None, 2])
 @pytest.mark.parametrize("error_score", ["raise", np.nan])
 def test_a_grid_search_of_seven_fits_with_room_for_three_runs_three(path, n_jobs, error_score):
     accountant = Accountant(path, epsilon=1.9, delta=DELTA)
     X = np.random.default_rng(0).uniform(-1.0, 1.0, (300, 3))
     y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
+    model = DPLogisticRegression(1.0, DELTA, accountant=accountant, solver="gradient_descent")
     search = GridSearchCV(
-        Classifier(accountant=accountant),
+        model,
         {"clip": [0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 3.0]},
         cv=[(np.arange(200), np.arange(200, 300))],
         n_jobs=n_jobs,
@@ -563,6 +507,8 @@ def test_a_grid_search_of_seven_fits_with_room_for_three_runs_three(path, n_jobs
             search.fit(X, y)
     assert len(accountant.entries) == 3
     assert 1.8 < accountant.spent <= 1.9
+    with pytest.raises(BudgetSpentError):
+        cross_val_score(model, X, y, cv=2, error_score="raise")
 
 
 @pytest.mark.docs

@@ -32,9 +32,6 @@ def response_profile(epsilon, x):
     return np.where(x >= epsilon, 0.0, np.where(x <= -epsilon, -np.expm1(x), inside))
 
 
-# -------------------------------------------------------------------------- what a guarantee costs
-
-
 MINIMISER = ObjectivePerturbation(volume=0.25, shift=0.16, directions=2, mu=0.015)
 
 
@@ -145,9 +142,6 @@ def test_sums_of_costs_are_rounded_up():
         assert exact <= Fraction(getattr(total, name)) <= exact * (1 + Fraction(2) ** -50)
     assert Cost.total([]) == Cost()
     assert Cost.total([Cost(0.1)]) == Cost(0.1)
-
-
-# ---------------------------------------------------------------------------- adaptive choices
 
 
 def largest(admits, high):
@@ -293,9 +287,6 @@ def test_a_part_without_charges_may_take_all(tmp_path):
     b.charge("a mean", mu=left)
     assert accountant.remaining == b.remaining == 0.0
     assert a.remaining > 2.0
-
-
-# ----------------------------------------------------------------------- figures of all kinds
 
 
 def test_few_pure_charges_add_up_at_any_delta(tmp_path):

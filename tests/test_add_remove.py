@@ -9,6 +9,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from makers import BUDGET, assert_refused, recomputed_mu, spy_on_calls, square, transcript
 from pairwise import pairwise
 
 import dpkern as dpk
@@ -64,7 +65,7 @@ def silos(sizes=SIZES, seed=0, **options):
 
 def run(name, data, **options):
     options = {
-        "budget": dpk.Budget(epsilon=1.0, delta=1e-5), "clip": 0.7, "rounds": 3,
+        "budget": BUDGET, "clip": 0.7, "rounds": 3,
         "neighbours": "add_remove", "public_size": PUBLIC,
         # Under central trust its steps are hidden, which has no bound for these neighbours.
         "trust": "silo" if name == "local_sgd" else "central",
@@ -242,9 +243,6 @@ def test_rows_of_hessians_suit_twice_the_public_size_and_any_number_of_records()
         assert grid_records(n) << 11 >= 2**31
 
 
-# --------------------------------------------------------------------------------- mechanisms
-
-
 def test_sensitivities_are_those_of_one_record_more_or_less():
     with NoiseStream(0) as rng:
         how = {"what": "s", "dim": 3, "sizes": (9, 5), "mu": 0.5}
@@ -264,28 +262,13 @@ def test_sensitivities_are_those_of_one_record_more_or_less():
         assert triangle.sensitivity == pytest.approx(0.7 + math.sqrt(6) * triangle.grid, rel=1e-12)
 
 
-# -------------------------------------------------------------------------------- certificates
-
-
-def recomputed_mu(certificate):
-    """mu from the releases alone: sum of times D^2 / s^2 per silo, the largest silo counts."""
-    totals = {}
-    for release in certificate.releases:
-        pairs = (release.sensitivity, release.std)
-        if not isinstance(release.sensitivity, tuple):
-            pairs = tuple((value,) * len(SIZES) for value in pairs)
-        for j, (d, s) in enumerate(zip(*pairs, strict=True)):
-            totals[j] = totals.get(j, 0) + release.times * (Fraction(d) / Fraction(s)) ** 2
-    return math.sqrt(max(totals.values()))
-
-
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_certificate_is_the_budget_for_a_record_that_is_added_or_removed(name, options):
     certificate = run(name, silos(), rng=1, **options).privacy
     assert certificate.neighbours == "add_remove"
     assert certificate.epsilon(1e-5) <= 1.0
     assert certificate.epsilon(1e-5) == pytest.approx(1.0, rel=1e-6)
-    assert certificate.mu == pytest.approx(recomputed_mu(certificate), rel=1e-12)
+    assert certificate.mu == pytest.approx(recomputed_mu(certificate, 3), rel=1e-12)
     assert "neighbours  add_remove" in str(certificate)
     assert any("no silo is empty" in note for note in certificate.notes)
     for release in certificate.releases:
@@ -309,7 +292,7 @@ def test_the_certificate_of_split_data_says_that_neighbours_are_not_split_afresh
         data = dpk.SiloData.split(X[:n], y[:n], 3, seed=0)
         how = {"trust": "silo", "clip": 0.5, "step_size": 0.1, "rounds": 1, "rng": 1}
         result = run("gradient_descent", data, **how)
-        sums.append(spied[0][1])
+        sums.append(spied[0][2])
         assert any("splitting one record more afresh ('even')" in n for n in result.privacy.notes)
     moved = [square(a, b) for a, b in zip(*sums, strict=True)]
     assert max(moved) > Fraction(0.5) ** 2
@@ -347,14 +330,6 @@ def test_certificates_about_different_neighbours_are_not_combined(compose):
 
 
 # ------------------------------------------------------------- true sizes reach nothing
-
-
-def transcript(result):
-    parts = {field: getattr(result, field) for field in result.__dataclass_fields__}
-    del parts["timing"]
-    privacy = replace(parts["privacy"], started=None)
-    parts["privacy"] = str(privacy), privacy.to_dict()
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
 
 
 @pytest.fixture
@@ -435,12 +410,12 @@ def test_sums_of_millions_of_records_that_were_not_announced_are_clamped(spied, 
         how = {"trust": trust, "public_size": (1, 1), "clip": 0.5, "budget": dpk.Budget(mu=1e8)}
         result = run(name, data, rounds=1, **how, **more)
         assert np.all(np.isfinite(result.w))
-        for _, released in spied:
+        for *_, released in spied:
             assert np.all(np.isfinite(released))
         # Derivatives are 1/2 and the clip is 1/2: n/2 but for the clamp at 2^52 steps.
         (q,) = set(np.ravel(result.privacy.releases[0].grid))
         assert 0.49 * n * (1.0 if trust == "central" else 0.625) > 2**52 * q
-        assert np.ravel(spied[0][1])[0] == pytest.approx(-(2**52) * q, rel=1e-6)
+        assert np.ravel(spied[0][2])[0] == pytest.approx(-(2**52) * q, rel=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
@@ -467,27 +442,6 @@ def test_errors_are_the_same_for_data_of_other_sizes(name):
 # ---------------------------------------------------------------------------------- neighbours
 
 
-def square(a, b):
-    return sum(
-        (Fraction(float(s)) - Fraction(float(t))) ** 2 for s, t in zip(a.flat, b.flat, strict=True)
-    )
-
-
-@pytest.fixture
-def spied(monkeypatch, round_by_round):
-    """What left the mechanisms of sums."""
-    seen = []
-    for kind in (GaussianSum, GaussianHessian):
-
-        def spy(mechanism, total, release=kind.release, **active):
-            released = release(mechanism, total, **active)
-            seen.append((mechanism.sensitivity, released.reshape(len(released), -1).copy()))
-            return released
-
-        monkeypatch.setattr(kind, "release", spy)
-    return seen
-
-
 @pytest.mark.parametrize(("name", "options"), [c for c in CASES if c[0] != "double_noise_newton"])
 def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity(
     spied, name, options
@@ -506,10 +460,11 @@ def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity
             neighbour = dpk.SiloData(X[rows].copy(), y[rows], bounds, row_bound=2.0)
             run(name, neighbour, rounds=1, rng=j, **options)
             sums.append(list(spied[:2]))
-        for k, ((bound, a), (_, b)) in enumerate(zip(*sums, strict=True)):
+        for k, ((mechanism, _, a), (*_, b)) in enumerate(zip(*sums, strict=True)):
             a, b = (v.reshape(len(SIZES) if per_silo else 1, -1) for v in (a, b))
             for silo, (one, other) in enumerate(zip(a, b, strict=True)):
                 moved = square(one, other)
+                bound = mechanism.sensitivity
                 assert moved <= Fraction(bound) ** 2
                 assert moved == 0 or not per_silo or silo == j
                 largest[k] = max(largest.get(k, 0), moved / Fraction(bound) ** 2)
@@ -552,14 +507,7 @@ def test_adding_a_record_moves_the_direction_by_no_more_than_is_charged(variant,
 @pytest.mark.parametrize("variant", ["add", "clip"])
 @pytest.mark.parametrize("public", [(10, 32, 64), (1, 1, 1)])
 def test_the_direction_is_charged_by_public_numbers_and_releases(monkeypatch, variant, public):
-    seen, release = [], GaussianMessages.release
-
-    def spy(mechanism, values, **known):
-        out = release(mechanism, values, **known)
-        seen.append((values.copy(), known, out))
-        return out
-
-    monkeypatch.setattr(GaussianMessages, "release", spy)
+    calls = spy_on_calls(monkeypatch, GaussianMessages, "release")
     how = {"variant": variant, "public_size": public, "hess_clip": None}
     result = run("double_noise_newton", silos(), rng=3, **how)
     b = 1.0 / sum(public)
@@ -568,7 +516,7 @@ def test_the_direction_is_charged_by_public_numbers_and_releases(monkeypatch, va
     least = per_margin * std * b / settings._NEWTON_SHARE
     least *= 1.0 + settings._NOISY_STEPS * 4 * (std * b / 0.7) ** 2  # of 4 coordinates
     for t in range(3):
-        (_, _, trace), (_, known, _) = seen[2 * t : 2 * t + 2]
+        trace, known = calls[2 * t].result, calls[2 * t + 1].how
         direction = result.privacy.releases[2 + t]
         mu = direction.sensitivity / direction.std
         norm = result.history["gradient_norm"][t]
@@ -630,42 +578,29 @@ def test_public_sizes_are_the_weights_and_denominators():
             np.testing.assert_allclose(w, -mean, atol=1e-9)
 
 
-# ------------------------------------------------------------------------------------ refusals
-
-
 def test_every_solver_that_offers_these_neighbours_is_tried_here():
     offered = {name for name, s in SOLVERS.items() if "add_remove" in s.declaration.neighbours}
     assert {*ABLE, "objective_perturbation"} == offered  # which has a file of its own
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "message"),
     [
-        (
-            {"public_size": None},
-            ValueError,
-            "public_size must be given with neighbours='add_remove'",
-        ),
-        ({"neighbours": "replace_one"}, ValueError, "public_size must be given with"),
-        ({"neighbours": "edit"}, ValueError, "neighbours must be 'replace_one' or 'add_remove'"),
-        (
-            {"public_size": (1, 2)},
-            ValueError,
-            "public_size must have 3 entries, one per silo, got 2",
-        ),
-        ({"public_size": (1, 2, 0)}, ValueError, "public_size must be at least 1, got 0"),
-        ({"public_size": (1, 2, 2**31)}, ValueError, r"must be below 2\^31"),
-        ({"public_size": 2.5}, TypeError, "public_size must be an integer, got 2.5"),
-        ({"public_size": "100"}, TypeError, "public_size must be an integer, got '100'"),
-        ({"public_size": (10, True, 3)}, TypeError, "public_size must be an integer, got True"),
-        ({"public_size": 100, "weights": "uniform"}, ValueError, "each of the 3 silos"),
+        ({"public_size": None}, "public_size must be given with neighbours='add_remove'"),
+        ({"neighbours": "replace_one"}, "public_size must be given with"),
+        ({"neighbours": "edit"}, "neighbours must be 'replace_one' or 'add_remove'"),
+        ({"public_size": (1, 2)}, "public_size must have 3 entries, one per silo, got 2"),
+        ({"public_size": (1, 2, 0)}, "public_size must be at least 1, got 0"),
+        ({"public_size": (1, 2, 2**31)}, r"must be below 2\^31"),
+        ({"public_size": 2.5}, "TypeError: public_size must be an integer, got 2.5"),
+        ({"public_size": "100"}, "TypeError: public_size must be an integer, got '100'"),
+        ({"public_size": (10, True, 3)}, "TypeError: public_size must be an integer, got True"),
+        ({"public_size": 100, "weights": "uniform"}, "each of the 3 silos"),
     ],
 )
-def test_a_public_size_that_does_not_fit_is_refused_before_any_release(options, error, message):
+def test_a_public_size_that_does_not_fit_is_refused_before_any_release(options, message):
     for name in ABLE:
-        with pytest.raises(error, match=message) as caught:
-            run(name, silos(), **options)
-        assert not getattr(caught.value, "__notes__", [])
+        assert_refused(message, run, name, silos(), **options)
 
 
 @pytest.mark.parametrize(
@@ -689,8 +624,7 @@ def test_a_public_size_that_does_not_fit_is_refused_before_any_release(options, 
     ],
 )
 def test_what_has_no_proof_for_added_records_is_refused(name, options, message):
-    with pytest.raises(ValueError, match=message):
-        run(name, silos(), **options)
+    assert_refused(message, run, name, silos(), **options)
 
 
 def test_a_custom_loss_is_refused_as_its_bits_may_depend_on_a_records_place():

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from makers import misaligned
 from scipy.sparse import csr_array
 
 from dpkern import SiloData, _core, kernels
@@ -24,17 +25,6 @@ NO_ARRAYS = {"isa_names", "isa", "loss_names", "prox_names", "smooth_names", "vm
     "chacha20_block",
     "chacha20_keys",  # bytes
 }
-
-
-def misaligned(array):
-    """A copy that starts one byte after an aligned address."""
-    memory = np.empty(array.nbytes + array.itemsize, np.uint8)
-    start = 1 - memory.ctypes.data % array.itemsize
-    copy = memory[start:][: array.nbytes] if start > 0 else memory[1:][: array.nbytes]
-    copy = copy.view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    assert not copy.flags.aligned
-    return copy
 
 
 def records(sparse=False):

@@ -2,19 +2,10 @@
 
 import numpy as np
 import pytest
+from makers import misaligned
 
 from dpkern import kernels
 from dpkern.kernels import _arguments
-
-
-def misaligned(array):
-    """The same numbers, one byte off."""
-    array = np.asarray(array)
-    memory = np.empty(array.nbytes + 1, dtype=np.uint8)[1:]
-    found = memory.view(array.dtype).reshape(array.shape)
-    found[...] = array
-    assert not found.flags.aligned
-    return found
 
 
 def test_arrays_are_aligned_and_contiguous_and_copied_only_where_they_are_not():

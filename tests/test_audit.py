@@ -1,10 +1,10 @@
 """Audits: worst pairs reach what is certified, true certificates stand, and false ones fall."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
+from makers import assert_refused
 
 import dpkern as dpk
 from dpkern import kernels
@@ -325,23 +325,22 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "match"),
+    ("change", "message"),
     [
-        ({"solver": "newton"}, ValueError, "solver must be one of"),
-        ({"runs": 10}, ValueError, "runs must be at least 100"),
-        ({"confidence": 0.3}, ValueError, "confidence must be in"),
-        ({"how": {"rng": 3}}, TypeError, "how must not have 'rng'"),
-        ({"how": {"trust": "silo"}}, TypeError, "how must not have 'trust', which is an argument"),
-        ({"how": {"budget": None}}, TypeError, "how must not have 'budget'"),
-        ({"how": "rounds"}, TypeError, "how must be a dict"),
-        ({"how": {"clip": None}}, TypeError, "clip must be a real number"),
-        ({"n_jobs": 0}, ValueError, "n_jobs must be a number of processes"),
-        ({"how": {"clips": 3}}, TypeError, "clips"),
-        ({"records": 1}, ValueError, "records"),
-        ({"trust": "nobody"}, ValueError, "trust"),
+        ({"solver": "newton"}, "solver must be one of"),
+        ({"runs": 10}, "runs must be at least 100"),
+        ({"confidence": 0.3}, "confidence must be in"),
+        ({"how": {"rng": 3}}, "TypeError: how must not have 'rng'"),
+        ({"how": {"trust": "silo"}}, "TypeError: how must not have 'trust', which is an argument"),
+        ({"how": {"budget": None}}, "TypeError: how must not have 'budget'"),
+        ({"how": "rounds"}, "TypeError: how must be a dict"),
+        ({"how": {"clip": None}}, "TypeError: clip must be a real number"),
+        ({"n_jobs": 0}, "n_jobs must be a number of processes"),
+        ({"how": {"clips": 3}}, "TypeError: clips"),
+        ({"records": 1}, "records"),
+        ({"trust": "nobody"}, "trust"),
     ],
 )
-def test_bad_arguments(change, error, match):
-    arguments = {"solver": "gradient_descent", "budget": BUDGET, "runs": 100} | change
-    with warnings.catch_warnings(), pytest.raises(error, match=match):
-        dpk.audit(arguments.pop("solver"), **arguments)
+def test_bad_arguments(change, message):
+    how = {"solver": "gradient_descent", "budget": BUDGET, "runs": 100} | change
+    assert_refused(message, dpk.audit, how.pop("solver"), **how)

@@ -200,9 +200,6 @@ def test_samples_noise_and_schedules_never_share_words_of_the_stream(monkeypatch
     assert {kind for _, kind, _ in used} == {"words", "subsets"}
 
 
-# ----------------------------------------------------------------------------- what is said of them
-
-
 def silos(sizes, seed=0):
     rng = np.random.default_rng(seed)
     parts = [(rng.standard_normal((n, 3)), np.resize([-1.0, 1.0], n)) for n in sizes]

@@ -51,9 +51,6 @@ def product(laws):
     return total
 
 
-# ---- the steps
-
-
 def thresholds(m, first, last):
     """z(t) = -Phi^-1(P(X >= t)) of Bin(m, 1/2) at every t, from whole numbers."""
     counts, total, tails = 1, 0, {}
@@ -180,9 +177,6 @@ def test_more_coins_and_fewer_steps_spend_less():
     assert float(binomial_mu(10**12, 10.0)) == pytest.approx(2e-5, rel=1e-4)
 
 
-# ---- the exact loss of the whole protocol
-
-
 @pytest.mark.proof
 @pytest.mark.parametrize(("coins", "g"), [(400, 1), (900, 2), (2500, 4), (40_000, 12)])
 def test_certified_delta_is_above_the_exact_one_in_one_dimension(coins, g):
@@ -243,9 +237,6 @@ def test_certified_delta_is_of_the_order_of_the_exact_one():
     for epsilon in (0.5, 1.0):
         exact = exact_delta(p, q, epsilon)
         assert exact <= certificate(coins, g, 1).delta(epsilon) <= 8 * exact
-
-
-# ---- the theorem of the literature
 
 
 CASES = [(30_950, 176, 50), (10**4, 100, 10), (10**5, 320, 100), (400, 40, 25), (2000, 64, 1)]

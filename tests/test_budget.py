@@ -11,6 +11,7 @@ import pytest
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makers import assert_refused
 
 import dpkern as dpk
 from dpkern.privacy import (
@@ -281,8 +282,7 @@ def test_budget_keeps_what_was_given():
     ],
 )
 def test_budget_refuses_what_is_no_budget(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Budget(**arguments)
+    assert_refused(message, Budget, **arguments)
 
 
 @pytest.mark.parametrize("value", ["1", True, 1j, [1.0]])
@@ -310,8 +310,7 @@ def test_budget_refuses_what_is_no_number(value):
     ],
 )
 def test_conversions_refuse_arguments_out_of_range(function, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        function(*arguments)
+    assert_refused(message, function, *arguments)
 
 
 families = st.lists(st.tuples(st.floats(1e-6, 1e6), st.integers(1, 10**6)), min_size=1, max_size=5)

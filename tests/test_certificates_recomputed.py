@@ -12,6 +12,7 @@ import math
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
+from makers import ratios
 from scipy import stats
 
 import dpkern as dpk
@@ -28,23 +29,6 @@ def data(m=3, n=40):
     X = rng.standard_normal((m * n, 4))
     y = np.where(X[:, 0] + rng.standard_normal(m * n) > 0.0, 1, -1)
     return dpk.SiloData.split(X, y, m=m, seed=0, row_bound=1.5)
-
-
-def ratios(releases, silo):
-    """D / s of every repetition that a record of the silo is charged for, by the definition."""
-    found, series = [], {}
-    for r in releases:
-        D, s = (v[silo] if isinstance(v, tuple) else v for v in (r.sensitivity, r.std))
-        if D == 0.0:
-            continue
-        if r.series is None:
-            found += [D / s] * (r.times if r.per_record is None else min(r.times, r.per_record))
-        else:
-            series.setdefault(r.series, []).append(([D / s] * r.times, r.per_record))
-    for rounds in series.values():
-        every = sorted((ratio for part, _ in rounds for ratio in part), reverse=True)
-        found += every[: max(cap for _, cap in rounds)]
-    return found
 
 
 def composed(found):
@@ -114,9 +98,6 @@ def test_series(seed):
     assert_composed(certificate, 3, delta)
 
 
-# ------------------------------------------------------------------------------ shuffle
-
-
 def exact_epsilon(coins, shift, times, delta):
     """Epsilon of so many releases of Bin(coins, 1/2), of which one record moves each by `shift`.
 
@@ -159,23 +140,12 @@ def test_coins(seed):
     """
     rng = np.random.default_rng(seed)
     coins, times = int(10.0 ** rng.uniform(6.0, 7.0)), int(rng.integers(1, 4))
-    g, delta = (
-        max(1, int(0.5 * math.sqrt(coins) * rng.uniform(0.1, 1.0))),
-        10.0 ** rng.uniform(-7.0, -3.0),
-    )
+    g = max(1, int(0.5 * math.sqrt(coins) * rng.uniform(0.1, 1.0)))
+    delta = 10.0 ** rng.uniform(-7.0, -3.0)
+    counts = {"sensitivity": shuffle_sensitivity(g, 1), "std": math.sqrt(coins) / 2.0, "grid": 1.0}
+    counts |= {"dim": 1, "times": times, "coins": coins}
     ledger = Ledger()
-    ledger.append(
-        Release(
-            what="counts",
-            sensitivity=shuffle_sensitivity(g, 1),
-            std=math.sqrt(coins) / 2.0,
-            grid=1.0,
-            dim=1,
-            times=times,
-            seen_by="all",
-            coins=coins,
-        )
-    )
+    ledger.append(Release(what="counts", seen_by="all", **counts))
     found = Certificate.from_ledger(ledger, trust="shuffle", noise="os").epsilon(delta)
     true = exact_epsilon(coins, g + 1, times, delta)
     assert true * (1.0 - 1e-6) <= found <= true * THOUSANDTH

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pytest
+from makers import assert_refused
 
 import dpkern as dpk
 from dpkern._numbers import count
@@ -221,9 +222,6 @@ def test_plans_and_audits_read_the_declaration(monkeypatch):
     assert arguments["rounds"] == 2
 
 
-# ------------------------------------------------------------------------------- certificate
-
-
 @pytest.mark.parametrize(("name", "trust"), OFFERED)
 def test_the_certificate_declares_every_option_but_those_of_no_concern_to_privacy(
     data, name, trust
@@ -252,9 +250,6 @@ def test_what_a_certificate_once_forgot_is_declared(data):
     assert last.privacy.declared["accounting"] == "last_iterate"
 
 
-# ------------------------------------------------------------------------------- bad input
-
-
 @every_solver
 def test_what_is_not_offered_is_refused_with_what_is(name, data):
     """Every trust, neighbour relation and calibration, offered or not."""
@@ -269,8 +264,7 @@ def test_what_is_not_offered_is_refused_with_what_is(name, data):
             continue
         listed = " or ".join(map(repr, offered[kind]))
         message = f"^{kind} must be {listed} in {name}, got {value!r}$"
-        with pytest.raises(ValueError, match=message):
-            dpk.solve(name, data, **short(name) | {kind: value})
+        assert_refused(message, dpk.solve, name, data, **short(name) | {kind: value})
 
 
 UNPRINTED = [(n, t) for n, t in OFFERED if DECLARED[n].paper and t not in DECLARED[n].paper]
@@ -281,8 +275,7 @@ def test_a_papers_noise_needs_a_trust_of_the_paper(name, trust, data):
     how = short(name, trust) | {"calibration": "paper"}
     alternatives = " or ".join(f"trust={offered!r}" for offered in DECLARED[name].paper)
     message = f"^calibration='paper' needs {alternatives} in {name}$"
-    with pytest.raises(ValueError, match=message):
-        dpk.solve(name, data, **how)
+    assert_refused(message, dpk.solve, name, data, **how)
 
 
 @every_solver

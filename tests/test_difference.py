@@ -9,9 +9,10 @@ from adversarial import FLUSH, ROW_OPTIONS, anywhere, coarsest_grid, one_record,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from makers import assert_refused, options_of
 from pairwise import pairwise
 
-from dpkern import SiloData, _core, kernels
+from dpkern import SiloData, kernels
 from dpkern import reference as ref
 from dpkern.kernels.grids import finest_grid
 
@@ -22,10 +23,6 @@ def points(data, seed=1, scale=0.5):
     rng = np.random.default_rng(seed)
     scale /= math.sqrt(data.d / 11)
     return scale * rng.standard_normal((2, data.m, data.d))
-
-
-def options_of(data):
-    return {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
 
 
 def batch_of(data, sizes, seed=4):
@@ -75,10 +72,7 @@ def test_every_way_through_the_rows_gives_the_same_bits(make, loss, width, form)
         first = kernels.glm_difference(data, new, old, n_threads=1, **how)
         grid = None if math.isinf(clip) else finest_grid(n, clip)
         np.testing.assert_allclose(
-            first,
-            ref.glm_difference(data, new, old, grid=grid, **how),
-            rtol=1e-12,
-            atol=n * 1e-13,
+            first, ref.glm_difference(data, new, old, grid=grid, **how), rtol=1e-12, atol=n * 1e-13
         )
         margins = kernels.glm_margins(data, old)
         data.row_norms = kernels.glm_norms(data)
@@ -225,26 +219,6 @@ def test_one_record_never_adds_more_than_the_clip(
                     assert not longer(v, grid, C), name
 
 
-@pytest.mark.parametrize("p", [1, 33, 1200])
-@pytest.mark.usefixtures("isa")
-def test_opposite_records_are_exactly_twice_the_clip_apart_at_most(bare_records, longer, p):
-    """And not less: the bound is what one record can reach, up to the allowance for rounding."""
-    x = np.random.default_rng(3).standard_normal((1, p))
-    data = bare_records(x, np.zeros(1), [0, 1])
-    for clip in (0.01, 1 / 3, 1.0):
-        grid = finest_grid(2, clip)
-        w = 1e9 * x[0]
-        plus, minus = (
-            kernels.glm_difference(
-                data, sign * w, -sign * w, loss="squared", clip=clip, gradient_clip=clip, grid=grid
-            )
-            for sign in (1.0, -1.0)
-        )
-        np.testing.assert_array_equal(plus, -minus)
-        assert not longer(plus - minus, grid, 2 * clip)
-        assert longer(plus - minus, grid, 2 * clip * (1 - 1e-11))
-
-
 @st.composite
 def random_differences(draw, n):
     """Records, a second point, and margins: any numbers."""
@@ -283,113 +257,12 @@ def test_replacing_one_record_moves_the_sum_by_at_most_twice_the_clip(
 
 
 @pytest.mark.usefixtures("isa")
-def test_records_without_a_finite_derivative_or_norm_never_raise(bare_records, loss):
-    """A NaN margin counts as a derivative of 0, and so does a row of infinite norm."""
-    rest = np.array([[1.0, 2.0], [0.5, -1.0]])
-    labels = np.array([1.0, -1.0, 1.0])
-    far, near = np.array([1e300, 1e300]), np.array([0.1, -0.2])
-    how = {"loss": loss, "clip": 1.0, "grid": 2.0**-40, "gradient_clip": 0.7}
-    alone = kernels.glm_difference(bare_records(rest, labels[:2], [0, 2]), far, -far, **how)
-    both = bare_records(np.vstack([rest, [1e150, -1e150]]), labels, [0, 3])
-    assert np.isnan(kernels.glm_margins(both, far)[2])
-    np.testing.assert_array_equal(kernels.glm_difference(both, far, -far, **how), alone)
-    margins = np.array([0.3, np.nan, 0.3])
-    sums = kernels.glm_difference(both, near, near, margins=margins, **how)
-    by_numpy = ref.glm_difference(both, near, near, margins=margins, **how)
-    np.testing.assert_allclose(sums, by_numpy, atol=2.0**-38)
-    unit = {"scale": np.array([1e200, 1.0]), "shift": np.array([1.0, 0.0])}
-    X = np.vstack([rest, [1e200, 1.0]])
-    X[:2, 0] = 0.0
-    with_overflow = kernels.glm_difference(
-        bare_records(X, labels, [0, 3], **unit), far, near, **how
-    )
-    without = kernels.glm_difference(
-        bare_records(X[:2], labels[:2], [0, 2], **unit), far, near, **how
-    )
-    np.testing.assert_array_equal(with_overflow, without)
-
-
-@pytest.mark.usefixtures("isa")
 def test_infinite_derivatives_of_one_sign_cancel_and_others_count_as_the_clip(bare_records):
     data = bare_records(np.array([[1e100, 0.0]]), np.array([1.0]), [0, 1])
     far = np.array([1e300, 0.0])
     for a, b, expected in ((far, -far, 2.0), (-far, far, -2.0), (far, far, 0.0), (far, 0 * far, 2)):
         v = kernels.glm_difference(data, a, b, loss="squared", clip=2.0)
         np.testing.assert_allclose(v, [[expected, 0.0]])
-
-
-@pairwise("isa", "layout", "loss", depth=[0, 12, 30])
-def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
-    make, layout, bare_records, loss, depth, steps
-):
-    data = make(n=600, m=1, **layout)
-    new, old = points(data)[:, 0]
-    C = 0.3
-    q = finest_grid(data.n, C) * 2.0**depth
-    how = {"loss": loss, "clip": C, "gradient_clip": 0.5, "grid": q}
-    whole = kernels.glm_difference(data, new, old, n_threads=1, **how)
-    each = bare_records(data.X, data.y, np.arange(data.n + 1), **options_of(data))
-    parts = steps(kernels.glm_difference(each, new, old, **how), q)
-    assert list(np.array(parts, dtype=object).reshape(data.n, -1).sum(axis=0)) == steps(whole, q)
-    order = np.random.default_rng(8).permutation(data.n)
-    shuffled = bare_records(data.X[order], data.y[order], data.offsets, **options_of(data))
-    for n_threads in (1, 2, 3, 7):
-        again = kernels.glm_difference(shuffled, new, old, n_threads=n_threads, **how)
-        np.testing.assert_array_equal(again, whole)
-
-
-@pairwise("isa", "layout", "loss")
-def test_minibatch_is_the_full_kernel_on_gathered_records(make, layout, bare_records, loss):
-    data = make(n=600, **layout)
-    rows, offsets = batch_of(data, [300, 0, 1, 600])
-    gathered = bare_records(data.X[rows], data.y[rows], offsets, **options_of(data))
-    new, old = points(data)
-    how = {"loss": loss, "clip": 0.3, "silo_weight": np.array([1.0, 0.5, 0.0, 0.25])}
-    margins = np.random.default_rng(0).standard_normal(data.n)
-    for kept in (None, margins):
-        np.testing.assert_array_equal(
-            kernels.glm_difference(data, new, old, rows=(rows, offsets), margins=kept, **how),
-            kernels.glm_difference(
-                gathered, new, old, margins=None if kept is None else kept[rows], **how
-            ),
-        )
-
-
-@pytest.mark.isa
-@pytest.mark.parametrize("p", [77, 1200])
-def test_fused_instruction_sets_give_the_same_bits(make, loss, p):
-    fused = [name for name in _core.isa_names() if name != "base"]
-    if len(fused) < 2:
-        pytest.skip("this processor runs one instruction set with FMA: no other to compare")
-    before, results = _core.isa(), []
-    try:
-        for name in fused:
-            _core._use_isa(name)
-            for options in ({}, {"csr": True}, {"affine": True, "dtype": np.float32}):
-                data = make(n=300, p=p, row_bound=12.0, **options)
-                new, old = points(data)
-                how = {"loss": loss, "clip": 0.3, "gradient_clip": 0.4}
-                results.append(kernels.glm_difference(data, new, old, **how))
-    finally:
-        _core._use_isa(before)
-    for ours, first in zip(results[3:], 2 * results[:3], strict=False):
-        np.testing.assert_array_equal(ours, first)
-
-
-@pairwise("layout", "loss")
-def test_the_baseline_differs_by_roundings_only(make, layout, loss):
-    if _core.isa_names()[0] == "base":
-        pytest.skip("the baseline is all there is here")
-    data = make(n=700, p=77, **layout)
-    (new, old), grid, results = points(data), 2.0**-35, []
-    before = _core.isa()
-    try:
-        for name in (before, "base"):
-            _core._use_isa(name)
-            results.append(kernels.glm_difference(data, new, old, loss=loss, clip=0.3, grid=grid))
-    finally:
-        _core._use_isa(before)
-    assert np.max(np.abs(results[0] - results[1])) <= data.n * grid
 
 
 def test_a_silo_data_in_files_takes_no_longer_rows_than_its_bound(tmp_path):
@@ -409,71 +282,33 @@ def test_a_silo_data_in_files_takes_no_longer_rows_than_its_bound(tmp_path):
     )
 
 
-def test_out_is_written_and_returned(make):
-    data = make()
-    new, old = points(data)
-    out = np.full((data.m, data.d), np.nan)
-    how = {"loss": "logistic", "clip": 1.0}
-    assert kernels.glm_difference(data, new, old, out=out, **how) is out
-    np.testing.assert_array_equal(out, kernels.glm_difference(data, new, old, **how))
-    nothing = (np.empty(0, dtype=np.int64), np.zeros(data.m + 1, dtype=np.int64))
-    assert not np.any(kernels.glm_difference(data, new, old, rows=nothing, out=out, **how))
-
-
 SPACE = np.zeros(400)
 BATCH = (np.array([0]), np.array([0, 1, 1, 1, 1]))
-BAD = {  # for 300 records in 4 silos, d = 11
-    "w_new short": ({"w_new": np.zeros(10)}, ValueError, "w_new must have shape"),
-    "w_old short": ({"w_old": np.zeros(10)}, ValueError, "w_old must have shape"),
-    "w_old NaN": ({"w_old": np.full(11, np.nan)}, ValueError, "w_old must be finite"),
-    "w_old text": ({"w_old": "zeros"}, TypeError, "w_old must be real"),
-    "loss": ({"loss": "hinge"}, ValueError, "loss must be one of .* got 'hinge'"),
-    "clip 0": ({"clip": 0.0}, ValueError, "^clip must be"),
-    "gradient_clip 0": ({"gradient_clip": 0.0}, ValueError, "gradient_clip must be"),
-    "gradient_clip NaN": ({"gradient_clip": math.nan}, ValueError, "gradient_clip must be"),
-    "gradient_clip None": ({"gradient_clip": None}, TypeError, "gradient_clip must be"),
-    "gradient_clip pair": ({"gradient_clip": (1.0, 1.0)}, TypeError, "gradient_clip must be"),
-    "weight": ({"silo_weight": 1.5}, ValueError, "silo_weight must lie"),
-    "grid fine": ({"grid": 2.0**-51}, ValueError, "grid must be at least"),
-    "grid coarse": ({"grid": 2.0**-5}, ValueError, "grid must be at most"),
-    "grid without clip": (
-        {"clip": math.inf, "grid": 0.5},
-        ValueError,
-        "grid must be None where clip is infinite",
-    ),
-    "rows": ({"rows": np.arange(4)}, TypeError, "rows must be a pair"),
-    "margins short": ({"margins": np.zeros(299)}, ValueError, r"margins must have shape \(300,\)"),
-    "margins of the batch": (
-        {"margins": np.zeros(1), "rows": BATCH},
-        ValueError,
-        r"margins must have shape \(300,\)",
-    ),
-    "margins text": ({"margins": "zeros"}, TypeError, "margins must be real"),
-    "new_margins short": ({"new_margins": np.zeros(299)}, ValueError, "new_margins must be a"),
-    "new_margins float32": (
-        {"new_margins": np.zeros(300, np.float32)},
-        ValueError,
-        "new_margins must be a",
-    ),
-    "new_margins list": ({"new_margins": [0.0] * 300}, ValueError, "new_margins must be a"),
-    "new_margins and rows": (
-        {"new_margins": np.zeros(300), "rows": BATCH},
-        ValueError,
-        "new_margins must be None with rows",
-    ),
-    "new_margins beside margins": (
+BAD = [
+    ({"w_new": np.zeros(10)}, "w_new must have shape"),
+    ({"w_old": np.zeros(10)}, "w_old must have shape"),
+    ({"w_old": np.full(11, np.nan)}, "w_old must be finite"),
+    ({"w_old": "zeros"}, "TypeError: w_old must be real"),
+    ({"gradient_clip": 0.0}, "gradient_clip must be"),
+    ({"gradient_clip": math.nan}, "gradient_clip must be"),
+    ({"gradient_clip": None}, "TypeError: gradient_clip must be"),
+    ({"gradient_clip": (1.0, 1.0)}, "TypeError: gradient_clip must be"),
+    ({"grid": 2.0**-5}, "grid must be at most"),
+    ({"margins": np.zeros(299)}, r"margins must have shape \(300,\)"),
+    ({"margins": np.zeros(1), "rows": BATCH}, r"margins must have shape \(300,\)"),
+    ({"margins": "zeros"}, "TypeError: margins must be real"),
+    ({"new_margins": np.zeros(299)}, "new_margins must be a"),
+    ({"new_margins": np.zeros(300, np.float32)}, "new_margins must be a"),
+    ({"new_margins": [0.0] * 300}, "new_margins must be a"),
+    ({"new_margins": np.zeros(300), "rows": BATCH}, "new_margins must be None with rows"),
+    (
         {"margins": SPACE[:300], "new_margins": SPACE[1:301]},
-        ValueError,
         "new_margins must be margins itself or",
     ),
-    "out": ({"out": np.zeros((4, 10))}, ValueError, "^out must be"),
-    "n_threads": ({"n_threads": 0}, ValueError, "n_threads must be"),
-}
+]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_by_name(make, case):
-    how, error, message = BAD[case]
+@pytest.mark.parametrize(("how", "message"), BAD)
+def test_bad_input_is_refused_by_name(make, how, message):
     how = {"w_new": np.zeros(11), "w_old": np.ones(11), "loss": "logistic", "clip": 1.0} | how
-    with pytest.raises(error, match=message):
-        kernels.glm_difference(make(), **how)
+    assert_refused(message, kernels.glm_difference, make(), **how)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from adversarial import FLUSH
+from makers import spy_on_calls
 from pairwise import pairwise
 
 import dpkern as dpk
@@ -210,8 +211,6 @@ def test_a_curvature_that_is_not_positive_is_refused(make, bad):
         )
 
 
-# ------------------------------------------------------------------------------ what is charged
-
 C, DELTA = 0.5, 1e-6
 
 
@@ -232,16 +231,8 @@ def solve(solver, data=None, **options):
 
 @pytest.fixture
 def steps_of(monkeypatch):
-    """(clip, |dw|, |w| + |w'|) of every difference."""
-    seen, differences = [], kernels.glm_difference
-
-    def spy(data, new, old, **how):
-        norms = np.linalg.norm(new) + np.linalg.norm(old)
-        seen.append((how["clip"], np.linalg.norm(new - old), norms, how.get("curvature")))
-        return differences(data, new, old, **how)
-
-    monkeypatch.setattr(kernels, "glm_difference", spy)
-    return seen
+    """Every difference."""
+    return spy_on_calls(monkeypatch, kernels, "glm_difference")
 
 
 def charged(result):
@@ -267,10 +258,11 @@ def test_solvers_charge_what_the_ball_and_the_clip_have_in_common(steps_of, trus
     result = solve(options.pop("solver"), **options)
     found = charged(result)
     assert len(found) == len(steps_of) > 0
-    for (D, grid), (clip, distance, _, curvature) in zip(found, steps_of, strict=True):
+    for (D, grid), ((_, new, old), how, _) in zip(found, steps_of, strict=True):
+        clip, distance = how["clip"], np.linalg.norm(new - old)
         b = max(curvature_of_rows(0.25, R) * distance, 2.0**-20 * C)
         nominal = b if b <= math.sqrt(2) * clip else 2 * clip * math.sqrt(1 - (clip / b) ** 2)
-        assert curvature == 0.25
+        assert how["curvature"] == 0.25
         assert nominal <= D <= nominal * (1.0 + 1e-5) + 3.0 * grid * math.sqrt(result.w.size)
     assert COCOERCIVE in result.privacy.notes
     assert 0.999 * 2.0 < result.privacy.epsilon(DELTA) <= 2.0
@@ -287,17 +279,17 @@ def test_the_certificate_of_a_papers_noise_does_not_depend_on_what_was_released(
 
 def test_without_a_row_bound_or_a_budget_nothing_is_assumed(steps_of):
     free = solve("spider", silos(row_bound=math.inf))
-    assert [D for D, _ in charged(free)] == [2.0 * clip for clip, *_ in steps_of]
+    assert [D for D, _ in charged(free)] == [2.0 * call.how["clip"] for call in steps_of]
     noiseless = solve("spider", budget=None)
-    assert [curvature for *_, curvature in steps_of] == [None] * 8
+    assert [call.how.get("curvature") for call in steps_of] == [None] * 8
     assert not {COCOERCIVE} & {*free.privacy.notes, *noiseless.privacy.notes}
 
 
 def test_a_loss_that_is_not_convex_is_charged_two_clips(steps_of, monkeypatch):
     monkeypatch.setattr(dpk.models.losses.Logistic, "convex", False)
     result = solve("spider")
-    for (D, _), (clip, *_, curvature) in zip(charged(result), steps_of, strict=True):
-        assert (2.0 * clip, curvature) == (D, None)
+    for (D, _), call in zip(charged(result), steps_of, strict=True):
+        assert (2.0 * call.how["clip"], call.how.get("curvature")) == (D, None)
     assert COCOERCIVE not in result.privacy.notes
 
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from local_stars import QueueStar
+from makers import same
 from parties import NoMasks, Study, own_records
 
 import dpkern as dpk
@@ -70,16 +71,6 @@ def trusts_of(arguments):
 
 
 CASES = [(name, how, trust) for name, how in RUNS for trust in trusts_of(how)]
-
-
-def same(found, expected):
-    return (
-        np.array_equal(found.coef, expected.coef)
-        and found.intercept == expected.intercept
-        and found.history == expected.history
-        and found.privacy.releases == expected.privacy.releases
-        and found.privacy.mu == expected.privacy.mu
-    )
 
 
 @pytest.mark.parametrize(("name", "how", "trust"), CASES)
@@ -243,9 +234,6 @@ def test_certificates_agree_with_dp_accounting(data, t):
     assert accountant.get_epsilon(1e-5) == pytest.approx(1.0, rel=1e-3)
     assert any(f"all silos but {t} of the 4" in note for note in result.privacy.notes)
     assert result.privacy.declared["colluding"] == t
-
-
-# ------------------------------------------------------------------------------ what is refused
 
 
 def test_what_cannot_be_shared_is_refused(data):

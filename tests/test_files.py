@@ -5,12 +5,12 @@ import os
 import random
 import socket
 import stat
-import tracemalloc
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from makers import assert_refused, peak_memory
 
 import dpkern as dpk
 from dpkern._files import refuse_unwritable, replacing
@@ -125,9 +125,6 @@ def test_models_are_saved_to_regular_files_only(tmp_path):
     assert dpk.load(tmp_path / "y").coef == result.coef
 
 
-# ------------------------------------------------------------------------------ archives
-
-
 def archive_of(path, compression, **parts):
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, content in parts.items():
@@ -152,13 +149,8 @@ def test_a_small_archive_takes_no_large_memory(tmp_path):
     }
     for compression, parts in forged.values():
         archive_of(path, compression, **parts)
-        tracemalloc.start()
-        try:
-            with pytest.raises(ValueError, match="not a dpkern model"):
-                dpk.load(path)
-            assert tracemalloc.get_traced_memory()[1] < 10_000_000
-        finally:
-            tracemalloc.stop()
+        _, peak = peak_memory(assert_refused, "not a dpkern model", dpk.load, path)
+        assert peak < 10_000_000
 
 
 @pytest.mark.parametrize("compress", [False, True])

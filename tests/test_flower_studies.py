@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from makers import same
 
 import dpkern as dpk
 
@@ -21,7 +22,7 @@ pytest.importorskip("flwr")
 from forks import FORKS
 from kills import Kills, accountant_of
 from network import Network
-from studies import SEED, identities, records_of, same, study_of, wisconsin
+from studies import SEED, identities, records_of, study_of, wisconsin
 
 from dpkern.federated.federation import Federation
 from dpkern.federated.flower import FlowerLink, FlowerStar
@@ -164,9 +165,6 @@ def test_a_network_that_loses_connections_delays_a_study_and_changes_nothing(tmp
     assert same(found, expected)
     model = np.append(expected.coef, expected.intercept)
     assert all(np.array_equal(np.load(tmp_path / f"s{j}.npy")[0], model) for j in range(4))
-
-
-# ------------------------------------------------------------------- the server as a command
 
 
 class Server:

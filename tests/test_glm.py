@@ -2,9 +2,6 @@
 
 import itertools
 import math
-import subprocess
-import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from types import SimpleNamespace
@@ -24,9 +21,10 @@ from adversarial import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makers import assert_refused
 from pairwise import pairwise
 
-from dpkern import _core, kernels
+from dpkern import kernels
 from dpkern import reference as ref
 from dpkern.data import SiloData
 from dpkern.kernels.grids import finest_grid
@@ -50,17 +48,6 @@ def test_norms_agree_with_their_reference(make, layout):
     for n_threads in (1, 2, 3, 7):
         norms = kernels.glm_norms(data, n_threads=n_threads)
         np.testing.assert_allclose(norms, by_numpy, rtol=1e-13)
-
-
-@pairwise("isa", "layout")
-def test_kept_norms_change_no_bit(make, layout):
-    data = make(n=3000, **layout)
-    w = models(data)
-    fresh = kernels.glm_margins(data, w), kernels.glm_gradient(data, w, clip=0.5)
-    data.row_norms = kernels.glm_norms(data)
-    kept = kernels.glm_margins(data, w), kernels.glm_gradient(data, w, clip=0.5)
-    for a, b in zip(fresh, kept, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -125,6 +112,20 @@ def test_gradient_agrees_with_its_reference(make, layout, loss, clip):
             )
 
 
+def assert_each(data, w, clip, grid=None, *, n_threads=(None,), **how):
+    """Gradients of several models have the bits of each by itself; returns them."""
+    grids = [None] * len(w) if grid is None else np.broadcast_to(grid, (len(w), data.m))
+    clips = np.broadcast_to(clip, len(w))
+    each = [
+        kernels.glm_gradient(data, model, clip=C, grid=q, **how)
+        for model, C, q in zip(w, clips, grids, strict=True)
+    ]
+    for k in n_threads:
+        found = kernels.glm_gradients(data, w, clip=clip, grid=grid, n_threads=k, **how)
+        np.testing.assert_array_equal(found, each)
+    return found
+
+
 @pairwise("isa", "layout", "loss", k=[2, 5, 16])
 def test_gradients_of_several_models_have_the_bits_of_each(make, layout, loss, k):
     data = make(n=1500, **layout)
@@ -141,16 +142,10 @@ def test_gradients_of_several_models_have_the_bits_of_each(make, layout, loss, k
     )
     for w in (rng.standard_normal((k, data.d)), rng.standard_normal((k, data.m, data.d))):
         for batch in (None, (rows, offsets)):
-            options = dict(loss=loss, silo_weight=weight, rows=batch)
-            each = [
-                kernels.glm_gradient(data, w[i], clip=clip[i], grid=grid[i], **options)
-                for i in range(k)
-            ]
-            for n_threads in (1, 2, 5):
-                how = dict(clip=clip, grid=grid, n_threads=n_threads, **options)
-                np.testing.assert_array_equal(kernels.glm_gradients(data, w, **how), each)
+            how = dict(loss=loss, silo_weight=weight, rows=batch)
+            found = assert_each(data, w, clip, grid, n_threads=(1, 2, 5), **how)
             data.row_norms = kernels.glm_norms(data)
-            np.testing.assert_array_equal(kernels.glm_gradients(data, w, **how), each)
+            np.testing.assert_array_equal(assert_each(data, w, clip, grid, **how), found)
             data.row_norms = None
 
 
@@ -176,12 +171,8 @@ def test_gradients_of_several_models_take_rows_of_any_length(bare_records):
             data = bare_records(stored, y, offsets, intercept=p % 8 < 2)
             for k in (1, 2, 3, 4, 7, 9):
                 w, clip = rng.standard_normal((k, data.d)), rng.uniform(0.5, 2.0, k)
-                weight = [0.5, 1.0, 0.7]
-                found = kernels.glm_gradients(data, w, clip=clip, silo_weight=weight)
-                for i in range(k):
-                    one = kernels.glm_gradient(data, w[i], clip=clip[i], silo_weight=weight)
-                    np.testing.assert_array_equal(found[i], one)
-                    assert np.all(np.isfinite(one))
+                found = assert_each(data, w, clip, silo_weight=[0.5, 1.0, 0.7])
+                assert np.all(np.isfinite(found))
 
 
 @pytest.mark.usefixtures("isa")
@@ -193,10 +184,7 @@ def test_gradients_of_many_sparse_models_have_the_bits_of_each(k, make):
         data = make(n=150, csr=True, affine=affine, intercept=True)
         w, clip = rng.standard_normal((k, data.d)), rng.uniform(0.1, 3.0, k)
         grid = 2.0 ** rng.integers(-38, -30, (k, data.m))
-        found = kernels.glm_gradients(data, w, clip=clip, grid=grid)
-        for i in range(k):
-            one = kernels.glm_gradient(data, w[i], clip=clip[i], grid=grid[i])
-            np.testing.assert_array_equal(found[i], one)
+        assert_each(data, w, clip, grid)
 
 
 @pytest.mark.usefixtures("isa")
@@ -218,10 +206,7 @@ def test_sparse_rows_of_one_number_but_for_an_entry(dtype, bare_records):
         data = bare_records(X, rng.choice([-1.0, 1.0], n), [0, n], intercept=intercept)
         for k in (3, 16, 32):
             w, clip = rng.standard_normal((k, data.d)), rng.uniform(0.1, 3.0, k)
-            found = kernels.glm_gradients(data, w, clip=clip, grid=2.0**-35)
-            for i in range(k):
-                one = kernels.glm_gradient(data, w[i], clip=clip[i], grid=2.0**-35)
-                np.testing.assert_array_equal(found[i], one)
+            assert_each(data, w, clip, 2.0**-35)
 
 
 @pytest.mark.usefixtures("isa")
@@ -239,12 +224,9 @@ def test_limits_of_several_models_are_rounded_as_quotients(k, bare_records):
         w = np.full((k, 2), 1e-9 / scale)
         grid = 2.0 ** np.ceil(np.log2(clip * 2.0**-51))
         how = {"loss": "logistic", "silo_weight": np.ones(m)}
-        found = kernels.glm_gradients(data, w, clip=clip, grid=grid[:, None] * np.ones(m), **how)
-        for i in range(k):
-            one = kernels.glm_gradient(data, w[i], clip=clip[i], grid=grid[i], **how)
-            np.testing.assert_array_equal(found[i], one)
-            if scale >= 1.0:
-                assert np.abs(np.abs(one[:, 0]) / clip[i] - 1.0).max() < 1e-12
+        found = assert_each(data, w, clip, grid[:, None] * np.ones(m), **how)
+        if scale >= 1.0:
+            assert np.abs(np.abs(found[:, :, 0]) / clip[:, None] - 1.0).max() < 1e-12
 
 
 @pytest.mark.usefixtures("isa")
@@ -263,11 +245,7 @@ def test_products_in_the_middle_of_two_points_go_to_the_even_one(k, bare_records
             grids = np.full((k, 2), q)
             grids[-1] *= last
             grids[:, 0] *= silo
-            how = {"loss": "squared", "clip": clip, "n_threads": 1}
-            found = kernels.glm_gradients(data, w, grid=grids, **how)
-            for i in (0, k - 1):
-                one = kernels.glm_gradient(data, w[i], grid=grids[i], **how)
-                np.testing.assert_array_equal(found[i], one)
+            found = assert_each(data, w, clip, grids, n_threads=(1,), loss="squared")
         return found[0, 1, 0]
 
     for q in (2.0**-36, 2.0**-30, 2.0**-8):
@@ -291,11 +269,8 @@ def test_sums_of_several_models_may_be_as_long_as_those_of_one(bare_records):
     clip, factor = 8.0, np.nextafter(7.5, 8.0)  # its last digit is 1
     for n in (2, 3, 5, 8, 40, 64, 200, 1000):
         data = bare_records(np.ones((n, 1)), np.full(n, -factor), [0, n])
-        how = {"loss": "squared", "clip": clip, "grid": finest_grid(n, clip)}
-        one = kernels.glm_gradient(data, [0.0], **how)
-        assert one[0, 0] / n == pytest.approx(7.5, rel=1e-9)
-        several = kernels.glm_gradients(data, np.zeros((3, 1)), **how)
-        np.testing.assert_array_equal(several, [one] * 3)
+        found = assert_each(data, np.zeros((3, 1)), clip, finest_grid(n, clip), loss="squared")
+        assert found[0, 0, 0] / n == pytest.approx(7.5, rel=1e-9)
 
 
 def test_gradients_of_several_models_refuse_what_one_does(make):
@@ -314,20 +289,14 @@ def test_gradients_of_several_models_refuse_what_one_does(make):
         ({"out": np.zeros((4, 3, 2))}, "out must be"),
     ):
         how = {"w": w, "clip": 1.0} | bad
-        with pytest.raises(ValueError, match=message):
-            kernels.glm_gradients(data, how.pop("w"), **how)
+        assert_refused(message, kernels.glm_gradients, data, how.pop("w"), **how)
 
 
 def test_gradients_of_several_models_saturate(make):
     data = make(n=200, p=3, m=2)
     w, q = np.random.default_rng(0).standard_normal((2, data.d)), 200 / 2.0**59
     q = 2.0 ** math.ceil(math.log2(q))
-    how = {"loss": "squared", "grid": q, "saturate": True}
-    found = kernels.glm_gradients(data, 1e3 * w, clip=[1.0, 0.5], **how)
-    for i, clip in enumerate((1.0, 0.5)):
-        np.testing.assert_array_equal(
-            found[i], kernels.glm_gradient(data, 1e3 * w[i], clip=clip, **how)
-        )
+    found = assert_each(data, 1e3 * w, [1.0, 0.5], q, loss="squared", saturate=True)
     assert np.any(np.abs(found) == 2.0**52 * q)
 
 
@@ -343,15 +312,6 @@ def test_unclipped_gradient_is_the_derivative_of_the_losses(make, layout, loss):
         np.testing.assert_allclose(
             (plus - minus) / (2 * step), gradient[:, k], rtol=1e-4, atol=1e-4
         )
-
-
-@pairwise("isa", "layout", "loss")
-def test_an_inactive_clip_changes_nothing_but_rounding(make, layout, loss):
-    data = make(n=60, m=1, **layout)
-    w = models(data)
-    free = kernels.glm_gradient(data, w, loss=loss, clip=math.inf)
-    loose = kernels.glm_gradient(data, w, loss=loss, clip=1e6)
-    np.testing.assert_allclose(loose, free, rtol=1e-7, atol=1e-5)
 
 
 @pytest.mark.usefixtures("isa")
@@ -480,44 +440,6 @@ def test_replacing_one_record_moves_the_sum_by_at_most_twice_the_clip(
     assert not longer(after - before, how["grid"], 2 * how["clip"])
 
 
-@pytest.mark.usefixtures("isa")
-def test_opposite_records_are_exactly_twice_the_clip_apart_at_most(bare_records, longer):
-    x = np.random.default_rng(3).standard_normal((1, 33))
-    w = np.zeros(33)
-    for clip in (0.01, 1 / 3, 1.0):
-        grid = finest_grid(2, clip)
-        plus, minus = (
-            kernels.glm_gradient(
-                bare_records(x, np.array([y]), [0, 1]), w, loss="squared", clip=clip, grid=grid
-            )
-            for y in (1e9, -1e9)
-        )
-        np.testing.assert_array_equal(plus, -minus)
-        assert not longer(plus - minus, grid, 2 * clip)
-        assert longer(plus - minus, grid, 2 * clip * (1 - 1e-12))
-
-
-@pytest.mark.usefixtures("isa")
-def test_records_without_a_finite_derivative_or_norm_never_raise(bare_records, loss):
-    """A NaN margin (inf - inf), an infinite one, a row that the feature map makes infinite."""
-    rest = np.array([[1.0, 2.0], [0.5, -1.0]])
-    w = np.array([1e300, 1e300])
-    how = {"loss": loss, "clip": 1.0, "grid": 2.0**-40}
-    alone = kernels.glm_gradient(bare_records(rest, np.array([1.0, -1.0]), [0, 2]), w, **how)
-    for bad in ([1e150, -1e150], [-1e150, 1e150]):
-        X = np.vstack([rest, [bad]])
-        data = bare_records(X, np.array([1.0, -1.0, 1.0]), [0, 3])
-        assert np.isnan(kernels.glm_margins(data, w)[2])
-        np.testing.assert_array_equal(kernels.glm_gradient(data, w, **how), alone)
-    X = np.vstack([rest, [[1e200, 1.0]]])
-    unit = {"scale": np.array([1e200, 1.0]), "shift": np.array([1.0, 0.0])}
-    X[:2, 0] = 0.0
-    labels = np.array([1.0, -1.0, 1.0])
-    with_overflow = kernels.glm_gradient(bare_records(X, labels, [0, 3], **unit), w, **how)
-    without = kernels.glm_gradient(bare_records(X[:2], labels[:2], [0, 2], **unit), w, **how)
-    np.testing.assert_array_equal(with_overflow, without)
-
-
 @pairwise("isa", "loss", p=[1500, 3000], dtype=["float32", "float64"])
 def test_wide_records_without_a_finite_derivative_count_as_nothing(bare_records, loss, p, dtype):
     """Rows that are taken one by one: a NaN margin (inf - inf) of finite rows."""
@@ -540,49 +462,6 @@ def test_an_infinite_derivative_counts_as_the_clip(bare_records):
         np.testing.assert_allclose(v, [[sign * 2.0, 0.0]])
 
 
-@pairwise("isa", "layout", "loss", depth=[0, 12, 30])
-def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
-    make, layout, bare_records, loss, depth, steps
-):
-    data = make(n=3000, m=1, **layout)
-    w = models(data)[0]
-    clip = 0.6
-    q = finest_grid(data.n, clip) * 2.0**depth
-    how = {"loss": loss, "clip": clip, "grid": q}
-    options = {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
-    whole = kernels.glm_gradient(data, w, n_threads=1, **how)
-    each = bare_records(data.X, data.y, np.arange(data.n + 1), **options)
-    parts = steps(kernels.glm_gradient(each, w, **how), q)
-    assert list(np.array(parts, dtype=object).reshape(data.n, -1).sum(axis=0)) == steps(whole, q)
-    order = np.random.default_rng(8).permutation(data.n)
-    shuffled = bare_records(data.X[order], data.y[order], data.offsets, **options)
-    for n_threads in (1, 2, 3, 7):
-        again = kernels.glm_gradient(shuffled, w, n_threads=n_threads, **how)
-        np.testing.assert_array_equal(again, whole)
-    split = bare_records(data.X, data.y, [0, 1, 1, 513, 2000, data.n], **options)
-    silos = kernels.glm_gradient(split, w, **how)
-    assert not np.any(silos[1])
-    np.testing.assert_array_equal(silos.sum(axis=0), whole[0])
-
-
-@pairwise("isa", "layout", "loss")
-def test_minibatch_is_the_full_kernel_on_gathered_records(make, layout, bare_records, loss):
-    data = make(n=3000, **layout)
-    rng = np.random.default_rng(6)
-    rows = [np.arange(data.offsets[0], data.offsets[1])[::-1], [], [data.offsets[2]]]
-    rows.append(rng.integers(data.offsets[3], data.offsets[4], 1500))
-    offsets = np.cumsum([0, *(len(r) for r in rows)])
-    rows = np.concatenate(rows).astype(np.int64)
-    options = {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
-    gathered = bare_records(data.X[rows], data.y[rows], offsets, **options)
-    w = models(data)
-    how = {"loss": loss, "clip": 0.4, "silo_weight": np.array([1.0, 0.5, 0.0, 0.25])}
-    np.testing.assert_array_equal(
-        kernels.glm_gradient(data, w, rows=(rows, offsets), **how),
-        kernels.glm_gradient(gathered, w, **how),
-    )
-
-
 def test_an_empty_minibatch_is_zero(make):
     data = make()
     nothing = (np.empty(0, dtype=np.int64), np.zeros(data.m + 1, dtype=np.int64))
@@ -601,43 +480,6 @@ def test_more_silos_than_records_in_the_minibatch(make):
     assert not np.any(np.delete(out, j, axis=0))
 
 
-@pytest.mark.isa
-@pairwise("layout", "loss")
-def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
-    fused = [name for name in _core.isa_names() if name != "base"]
-    if len(fused) < 2:
-        pytest.skip("this processor runs one instruction set with FMA: no other to compare")
-    data = make(n=700, p=77, **layout)
-    w = models(data)
-    before, results = _core.isa(), []
-    try:
-        for name in fused:
-            _core._use_isa(name)
-            gradient = kernels.glm_gradient(data, w, loss=loss, clip=0.5)
-            results.append((kernels.glm_margins(data, w), gradient))
-    finally:
-        _core._use_isa(before)
-    for result in results[1:]:
-        for ours, first in zip(result, results[0], strict=True):
-            np.testing.assert_array_equal(ours, first)
-
-
-@pairwise("layout", "loss")
-def test_the_baseline_differs_by_roundings_only(make, layout, loss):
-    if _core.isa_names()[0] == "base":
-        pytest.skip("the baseline is all there is here")
-    data = make(n=700, p=77, **layout)
-    w, grid, results = models(data), 2.0**-35, []
-    before = _core.isa()
-    try:
-        for name in (before, "base"):
-            _core._use_isa(name)
-            results.append(kernels.glm_gradient(data, w, loss=loss, clip=0.5, grid=grid))
-    finally:
-        _core._use_isa(before)
-    assert np.max(np.abs(results[0] - results[1])) <= data.n * grid
-
-
 def test_concurrent_calls_do_not_disturb_each_other(make):
     sets = [make(n=4000, seed=s) for s in range(4)]
     alone = [kernels.glm_gradient(data, models(data), clip=0.5, n_threads=1) for data in sets]
@@ -652,24 +494,6 @@ def test_concurrent_calls_do_not_disturb_each_other(make):
         assert all(pool.map(work, range(4)))
 
 
-@pytest.mark.processes
-def test_a_forked_child_finishes_after_a_parallel_region_in_the_parent():
-    program = """
-        import os, sys
-        import numpy as np
-        from dpkern import kernels
-        G = np.random.default_rng(0).standard_normal((20_000, 10))
-        parent = kernels.clip_and_sum(G, clip=1.0, n_threads=2)
-        child = os.fork()
-        if child == 0:
-            same = np.array_equal(kernels.clip_and_sum(G, clip=1.0, n_threads=2), parent)
-            os._exit(0 if same else 1)
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    """
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program)]
-    subprocess.run(command, check=True, timeout=60)
-
-
 def test_one_record_of_one_feature(bare_records):
     data = bare_records(np.array([[2.0]]), np.array([1.0]), [0, 1])
     w = np.array([0.25])
@@ -678,146 +502,58 @@ def test_one_record_of_one_feature(bare_records):
     np.testing.assert_array_equal(kernels.glm_gradient(data, w, loss="squared", clip=8.0), [[-1.0]])
 
 
-def test_out_is_written_and_returned(make):
-    data = make()
-    w = models(data)
-    for kernel, shape, how in (
-        (kernels.glm_margins, (data.n,), {}),
-        (kernels.glm_losses, (data.m,), {"loss": "logistic"}),
-        (kernels.glm_gradient, (data.m, data.d), {"clip": 1.0}),
-    ):
-        out = np.full(shape, np.nan)
-        assert kernel(data, w, out=out, **how) is out
-        np.testing.assert_array_equal(out, kernel(data, w, **how))
+BAD_MODELS = [
+    (np.zeros(10), "w must have shape"),
+    (np.zeros((3, 11)), "w must have shape"),
+    (np.zeros((11, 4)), "w must have shape"),
+    (np.full(11, np.nan), "w must be finite"),
+    (np.full(11, np.inf), "w must be finite"),
+    (np.zeros(11, dtype=complex), "TypeError: w must be real"),
+    ("zeros", "TypeError: w must be real"),
+    ([[0.0], [0.0, 1.0]], "w must be a rectangular"),
+]
 
 
-def misaligned(shape):
-    count = math.prod(shape)
-    return np.zeros(8 * count + 1, dtype=np.uint8)[1:].view(np.float64).reshape(shape)
-
-
-def read_only(shape):
-    a = np.empty(shape)
-    a.flags.writeable = False
-    return a
-
-
-BAD_MODELS = {  # for 4 silos of d = 11
-    "a coefficient short": (np.zeros(10), ValueError, "w must have shape"),
-    "a silo short": (np.zeros((3, 11)), ValueError, "w must have shape"),
-    "transposed": (np.zeros((11, 4)), ValueError, "w must have shape"),
-    "NaN": (np.full(11, np.nan), ValueError, "w must be finite"),
-    "infinite": (np.full(11, np.inf), ValueError, "w must be finite"),
-    "complex": (np.zeros(11, dtype=complex), TypeError, "w must be real"),
-    "text": ("zeros", TypeError, "w must be real"),
-    "ragged": ([[0.0], [0.0, 1.0]], ValueError, "w must be a rectangular"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_MODELS)
-def test_bad_models_are_refused_by_name(make, case):
-    w, error, message = BAD_MODELS[case]
+@pytest.mark.parametrize(("w", "message"), BAD_MODELS)
+def test_bad_models_are_refused_by_name(make, w, message):
     data = make()
     for kernel, how in (
         (kernels.glm_margins, {}),
         (kernels.glm_losses, {"loss": "logistic"}),
         (kernels.glm_gradient, {"clip": 1.0}),
     ):
-        with pytest.raises(error, match=message):
-            kernel(data, w, **how)
-
-
-@pytest.mark.parametrize("count", [0, -1, True, 1.5, "2"])
-def test_bad_thread_counts_are_refused_by_name(make, count):
-    data = make()
-    for kernel, how in (
-        (kernels.glm_margins, {}),
-        (kernels.glm_losses, {"loss": "logistic"}),
-        (kernels.glm_gradient, {"clip": 1.0}),
-    ):
-        with pytest.raises(ValueError, match="n_threads must be"):
-            kernel(data, np.zeros(11), n_threads=count, **how)
-
-
-def test_bad_outputs_are_refused_by_name(make):
-    data = make()
-    for kernel, shape, how in (
-        (kernels.glm_margins, (data.n,), {}),
-        (kernels.glm_losses, (data.m,), {"loss": "logistic"}),
-        (kernels.glm_gradient, (data.m, data.d), {"clip": 1.0}),
-    ):
-        for out in (
-            np.empty(shape).tolist(),
-            np.empty(shape, dtype=np.float32),
-            np.empty(shape, dtype=">f8"),
-            np.empty((*shape, 1)),
-            np.empty((*shape[:-1], 2 * shape[-1]))[..., ::2],
-            read_only(shape),
-            misaligned(shape),
-        ):
-            with pytest.raises(ValueError, match="out must be"):
-                kernel(data, np.zeros(data.d), out=out, **how)
+        assert_refused(message, kernel, data, w, **how)
 
 
 def pair(rows, offsets):
     return np.asarray(rows), np.asarray(offsets)
 
 
-BAD_GRADIENTS = {
-    **{f"clip {c}": ({"clip": c}, ValueError, "clip must be") for c in (0.0, -1.0, math.nan)},
-    "clip None": ({"clip": None}, TypeError, "clip must be"),
-    "loss unknown": ({"loss": "hinge"}, ValueError, "loss must be one of .* got 'hinge'"),
-    "loss None": ({"loss": None}, TypeError, "loss must be a name or .* got None"),
-    "weight negative": ({"silo_weight": -0.1}, ValueError, "silo_weight must lie"),
-    "weight above 1": ({"silo_weight": 1 + 1e-15}, ValueError, "silo_weight must lie"),
-    "weight NaN": ({"silo_weight": math.nan}, ValueError, "silo_weight must lie"),
-    "weight shape": ({"silo_weight": [1.0] * 3}, ValueError, "silo_weight must be a number or"),
-    "weight text": ({"silo_weight": "one"}, TypeError, "silo_weight must be real"),
-    "grid 3": ({"grid": 3 * 2.0**-20}, ValueError, "grid must be a power of two"),
-    "grid shape": ({"grid": [2.0**-20] * 3}, ValueError, "grid must be a number or"),
-    "grid fine": ({"grid": 2.0**-51}, ValueError, "grid must be at least"),
-    "grid coarse": ({"grid": 2.0**-5}, ValueError, "grid must be at most"),
-    "grid without clip": (
-        {"clip": math.inf, "grid": 2.0**-20},
-        ValueError,
-        "grid must be None where",
-    ),
-    "rows one array": ({"rows": np.arange(4)}, TypeError, "rows must be a pair"),
-    "rows int32": (
-        {"rows": pair(np.zeros(1, np.int32), [0, 1, 1, 1, 1])},
-        ValueError,
-        r"rows\[0\] must be int64",
-    ),
-    "rows floats": ({"rows": pair([0.0], [0, 1, 1, 1, 1])}, ValueError, r"rows\[0\] must be int64"),
-    "rows booleans": (
-        {"rows": pair([True] * 300, [0, 300, 300, 300, 300])},
-        ValueError,
-        r"rows\[0\] must be int64",
-    ),
-    "rows matrix": ({"rows": pair([[0]], [0, 1, 1, 1, 1])}, ValueError, r"rows\[0\] must be int64"),
-    "rows elsewhere": ({"rows": pair([0], [0, 0, 1, 1, 1])}, ValueError, r"rows\[0\] must hold"),
-    "rows negative": ({"rows": pair([-1], [0, 1, 1, 1, 1])}, ValueError, r"rows\[0\] must hold"),
-    "rows too large": ({"rows": pair([300], [0, 0, 0, 0, 1])}, ValueError, r"rows\[0\] must hold"),
-    "rows of 3 silos": (
-        {"rows": pair([0], [0, 1, 1, 1])},
-        ValueError,
-        r"rows\[1\] must be integers of shape \(5,\)",
-    ),
-    "rows end early": ({"rows": pair([0], [0, 0, 0, 0, 0])}, ValueError, r"rows\[1\] must rise"),
-    "rows fall": ({"rows": pair([0], [0, 1, 0, 1, 1])}, ValueError, r"rows\[1\] must rise"),
-    "rows float offsets": (
-        {"rows": pair([0], [0.0, 1, 1, 1, 1])},
-        ValueError,
-        r"rows\[1\] must be integers",
-    ),
-}
+BAD_GRADIENTS = [
+    *(({"clip": c}, "clip must be") for c in (0.0, -1.0, math.nan)),
+    ({"clip": None}, "TypeError: clip must be"),
+    ({"silo_weight": 1 + 1e-15}, "silo_weight must lie"),
+    ({"silo_weight": math.nan}, "silo_weight must lie"),
+    ({"silo_weight": [1.0] * 3}, "silo_weight must be a number or"),
+    ({"silo_weight": "one"}, "TypeError: silo_weight must be real"),
+    ({"grid": 2.0**-5}, "grid must be at most"),
+    ({"rows": pair(np.zeros(1, np.int32), [0, 1, 1, 1, 1])}, r"rows\[0\] must be int64"),
+    ({"rows": pair([0.0], [0, 1, 1, 1, 1])}, r"rows\[0\] must be int64"),
+    ({"rows": pair([True] * 300, [0, 300, 300, 300, 300])}, r"rows\[0\] must be int64"),
+    ({"rows": pair([[0]], [0, 1, 1, 1, 1])}, r"rows\[0\] must be int64"),
+    ({"rows": pair([0], [0, 0, 1, 1, 1])}, r"rows\[0\] must hold"),
+    ({"rows": pair([-1], [0, 1, 1, 1, 1])}, r"rows\[0\] must hold"),
+    ({"rows": pair([300], [0, 0, 0, 0, 1])}, r"rows\[0\] must hold"),
+    ({"rows": pair([0], [0, 1, 1, 1])}, r"rows\[1\] must be integers of shape \(5,\)"),
+    ({"rows": pair([0], [0, 0, 0, 0, 0])}, r"rows\[1\] must rise"),
+    ({"rows": pair([0], [0, 1, 0, 1, 1])}, r"rows\[1\] must rise"),
+    ({"rows": pair([0], [0.0, 1, 1, 1, 1])}, r"rows\[1\] must be integers"),
+]
 
 
-@pytest.mark.parametrize("case", BAD_GRADIENTS)
-def test_bad_gradient_input_is_refused_by_name(make, case):
-    how, error, message = BAD_GRADIENTS[case]
-    with pytest.raises(error, match=message):
-        kernels.glm_gradient(make(), np.zeros(11), **({"clip": 1.0} | how))
+@pytest.mark.parametrize(("how", "message"), BAD_GRADIENTS)
+def test_bad_gradient_input_is_refused_by_name(make, how, message):
+    assert_refused(message, kernels.glm_gradient, make(), np.zeros(11), **({"clip": 1.0} | how))
 
 
 def test_non_contiguous_minibatches_and_models_are_taken(make):

@@ -349,9 +349,6 @@ def test_gradients_of_a_model_on_a_card_are_summed_there(cpu_card, weights):
     assert bool(cpu_card.launched) == (weights == "size")
 
 
-# ------------------------------------------------------------------------------ errors
-
-
 def test_bad_arrays_on_a_card_are_refused_by_name(cpu_card):
     G = np.ones((3, 4))
     for array, error, message in (

@@ -10,6 +10,7 @@ import scipy.sparse
 from adversarial import FLUSH, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makers import assert_refused, spy_on_calls
 from pairwise import pairwise
 from rounding import is_fused
 
@@ -118,18 +119,11 @@ def test_long_models_are_passes_of_their_own(make, monkeypatch):
     """The sums of a shared pass are in memory for every thread."""
     data = make(n=50, csr=True)
     w = np.random.default_rng(5).standard_normal((2, data.d))
-    shared, passes = _core.glm_hessians, []
-
-    def counted(*arguments):
-        passes.append(len(arguments[1]))
-        return shared(*arguments)
-
-    monkeypatch.setattr(_core, "glm_hessians", counted)
-    found = []
+    passes, found = spy_on_calls(monkeypatch, _core, "glm_hessians"), []
     for most in (data.d, data.d - 1):
         monkeypatch.setattr(hessian, "_SHARED_DIM", most)
         found.append(kernels.glm_hessians(data, w, loss="logistic", hess_clip=1.0))
-    assert passes == [2]
+    assert [len(call.given[1]) for call in passes] == [2]
     np.testing.assert_array_equal(*found)
 
 
@@ -165,15 +159,6 @@ def test_unclipped_sum_is_the_derivative_of_the_gradient(make, layout):
         e = np.eye(data.d)[k] * step
         plus, minus = (kernels.glm_gradient(data, v, clip=math.inf) for v in (w + e, w - e))
         np.testing.assert_allclose((plus - minus) / (2 * step), H[:, k], rtol=1e-6, atol=1e-7)
-
-
-@pairwise("isa", "layout", "loss")
-def test_an_inactive_clip_changes_nothing_but_rounding(make, layout, loss):
-    data = make(n=60, m=2, **layout)
-    w = models(data, scale=0.1)
-    free = kernels.glm_hessian(data, w, loss=loss, hess_clip=math.inf)
-    loose = kernels.glm_hessian(data, w, loss=loss, hess_clip=1e6)
-    np.testing.assert_allclose(loose, free, rtol=1e-4, atol=1e-2)
 
 
 def rounded_rows(data, w, loss, hess_clip, q):
@@ -212,30 +197,6 @@ def test_sum_is_the_exact_one_of_rounded_outer_products(make, layout, loss, step
         assert (whole(H, q * q, steps) == rows.T @ rows).all()
 
 
-@pairwise("isa", "layout", "loss")
-def test_sum_is_that_of_its_records_for_any_order_and_threads(
-    make, layout, bare_records, loss, steps
-):
-    data = make(n=1100, p=13, m=1, **layout)
-    w, hess_clip = models(data)[0], 0.3
-    how = {"loss": loss, "hess_clip": hess_clip}
-    options = {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
-    q = row_grid(data, hess_clip)
-    all_of_them = kernels.glm_hessian(data, w, n_threads=1, **how)
-    each = bare_records(data.X, data.y, np.arange(data.n + 1), **options)
-    parts = whole(kernels.glm_hessian(each, w, **how), q * q, steps)
-    assert (parts.sum(axis=0) == whole(all_of_them[0], q * q, steps)).all()
-    order = np.random.default_rng(8).permutation(data.n)
-    shuffled = bare_records(data.X[order], data.y[order], data.offsets, **options)
-    for n_threads in (1, 2, 3, 7):
-        again = kernels.glm_hessian(shuffled, w, n_threads=n_threads, **how)
-        np.testing.assert_array_equal(again, all_of_them)
-    split = bare_records(data.X, data.y, [0, 1, 1, 513, 1000, data.n], **options)
-    silos = kernels.glm_hessian(split, w, **how)
-    assert not np.any(silos[1])
-    np.testing.assert_array_equal(silos.sum(axis=0), all_of_them[0])
-
-
 @pairwise("isa", "layout", "loss", hess_clip=[0.3, math.inf])
 def test_no_bit_depends_on_threads(make, layout, loss, hess_clip):
     data = make(n=3000, p=21, m=3, **layout)
@@ -245,26 +206,6 @@ def test_no_bit_depends_on_threads(make, layout, loss, hess_clip):
     for n_threads in (2, 3, 7):
         again = kernels.glm_hessian(data, models(data), n_threads=n_threads, **how)
         np.testing.assert_array_equal(again, alone)
-
-
-@pytest.mark.isa
-@pairwise("layout", "loss")
-def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
-    fused = [name for name in _core.isa_names() if name != "base"]
-    if len(fused) < 2:
-        pytest.skip("one instruction set with fused multiply-add here")
-    data = make(n=700, p=77, **layout)
-    w = models(data)
-    before, results = _core.isa(), []
-    try:
-        for name in fused:
-            _core._use_isa(name)
-            clips = (0.1, math.inf)
-            results.append([kernels.glm_hessian(data, w, loss=loss, hess_clip=B) for B in clips])
-    finally:
-        _core._use_isa(before)
-    for result in results[1:]:
-        np.testing.assert_array_equal(result, results[0])
 
 
 @pytest.mark.usefixtures("isa")
@@ -426,56 +367,25 @@ def test_row_grid_is_the_finest_that_keeps_sums_exact(n, mantissa, exponent):
     assert float(q) == max(ref.hessian.row_grid(n, hess_clip), 2.0**-200)
 
 
-def test_out_is_written_and_returned(make):
-    data = make()
-    out = np.full((data.m, data.d, data.d), np.nan)
-    how = {"loss": "logistic", "hess_clip": 1.0}
-    assert kernels.glm_hessian(data, models(data), out=out, **how) is out
-    np.testing.assert_array_equal(out, kernels.glm_hessian(data, models(data), **how))
+BAD = [
+    ({"hess_clip": 0.0}, "hess_clip must .* got 0.0"),
+    ({"hess_clip": math.nan}, "hess_clip must .* got nan"),
+    ({"hess_clip": math.inf, "grid": 1.0}, "grid must be None where hess_clip is infinite"),
+    ({"hess_clip": "1"}, "TypeError: hess_clip must .* got '1'"),
+    ({"hess_clip": 1e-130}, "hess_clip must leave room .* n = 300 .* d = 11 .* got 1e-130"),
+    ({"hess_clip": 1e140}, "hess_clip must leave room .* n = 300 .* got 1e.140"),
+]
 
 
-@pairwise("isa", "layout")
-def test_kept_norms_change_no_bit(make, layout):
-    data = make(n=600, **layout)
-    how = {"loss": "logistic", "hess_clip": 0.5}
-    fresh = kernels.glm_hessian(data, models(data), **how)
-    data.row_norms = kernels.glm_norms(data)
-    np.testing.assert_array_equal(kernels.glm_hessian(data, models(data), **how), fresh)
-
-
-BAD = {
-    "clip zero": ({"hess_clip": 0.0}, ValueError, "hess_clip must .* got 0.0"),
-    "clip NaN": ({"hess_clip": math.nan}, ValueError, "hess_clip must .* got nan"),
-    "clip text": ({"hess_clip": "1"}, TypeError, "hess_clip must .* got '1'"),
-    "clip tiny": (
-        {"hess_clip": 1e-130},
-        ValueError,
-        "hess_clip must leave room .* n = 300 .* d = 11 .* got 1e-130",
-    ),
-    "clip huge": (
-        {"hess_clip": 1e140},
-        ValueError,
-        "hess_clip must leave room .* n = 300 .* got 1e.140",
-    ),
-    "grid too fine": ({"grid": 2.0**-50}, ValueError, "grid must be at least"),
-    "grid no power": ({"grid": 0.3}, ValueError, "grid must be a power of two"),
-    "grid without clip": (
-        {"hess_clip": math.inf, "grid": 1.0},
-        ValueError,
-        "grid must be None where hess_clip is infinite",
-    ),
-    "grids of 3 silos": ({"grid": [1.0] * 3}, ValueError, "grid must be a number or have shape"),
-    "weight": ({"silo_weight": 1.5}, ValueError, "silo_weight must lie"),
-    "out": ({"out": np.empty((4, 11))}, ValueError, "out must be a float64 array"),
-    "loss": ({"loss": "hinge"}, ValueError, "hinge"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_by_name(make, case):
-    how, error, message = BAD[case]
-    with pytest.raises(error, match=message):
-        kernels.glm_hessian(make(), np.zeros(11), **({"loss": "logistic", "hess_clip": 1.0} | how))
+@pytest.mark.parametrize(("how", "message"), BAD)
+def test_bad_input_is_refused_by_name(make, how, message):
+    assert_refused(
+        message,
+        kernels.glm_hessian,
+        make(),
+        np.zeros(11),
+        **({"loss": "logistic", "hess_clip": 1.0} | how),
+    )
 
 
 def test_too_many_records_for_their_dimension_are_refused():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makers import assert_refused
 
 import dpkern as dpk
 from dpkern import kernels
@@ -26,9 +27,6 @@ def mechanism(**changes):
 
 def zeros(made):
     return np.zeros((made._k, made._dim, made._dim))
-
-
-# ------------------------------------------------------------------------------------- grid
 
 
 @settings(max_examples=200, deadline=None)
@@ -71,9 +69,6 @@ def test_grid_is_the_coarsest_that_costs_a_promille_unless_noise_or_rows_ask_for
 def test_a_grid_that_cannot_be_is_refused_with_its_cause(arguments, cause):
     with pytest.raises(ValueError, match=cause):
         choose_hessian_grid(**({"n": 10, "hess_clip": 1.0, "dim": 3, "sigma": 1.0} | arguments))
-
-
-# ------------------------------------------------------------------------------ sensitivity
 
 
 @pytest.mark.parametrize("triangle", [False, True])
@@ -132,9 +127,6 @@ def test_sigma_is_the_smallest_double_within_the_budget(mu, clip, dim):
     assert D / Fraction(math.nextafter(made.sigma, 0.0)) > Fraction(mu)
 
 
-# ------------------------------------------------------------------------------------ noise
-
-
 @pytest.mark.parametrize("triangle", [False, True])
 def test_noise_is_symmetric_of_the_calibrated_deviations_and_on_the_grid(triangle):
     made, _ = mechanism(sizes=(50,) * 2000, dim=3, triangle=triangle)
@@ -169,9 +161,6 @@ def test_release_adds_noise_to_the_sum_and_leaves_the_sum_alone():
     released = a.release(before)
     np.testing.assert_array_equal(before, total * a.grid)
     np.testing.assert_array_equal(released - before, b.release(zeros(b)))
-
-
-# ----------------------------------------------------------------------------------- ledger
 
 
 def test_each_release_is_recorded_with_what_it_costs():
@@ -228,8 +217,7 @@ def test_a_sum_that_the_noise_would_not_hide_is_refused_and_nothing_is_drawn(
     total = zeros(made)
     spoil(total, made)
     monkeypatch.setattr(kernels, "goe", lambda *_, **__: pytest.fail("noise was drawn"))
-    with pytest.raises(ValueError, match=message):
-        made.release(total)
+    assert_refused(message, made.release, total)
     assert len(ledger) == 0
 
 
@@ -253,21 +241,20 @@ def test_a_failure_of_the_ledger_lets_nothing_leave(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "message"),
+    ("changes", "message"),
     [
-        ({"sigma": 1.0}, ValueError, "sigma must be None where mu is given"),
-        ({"rng": 3}, TypeError, "rng"),
-        ({"sizes": ()}, ValueError, "sizes"),
-        ({"hess_clip": math.inf}, ValueError, "hess_clip"),
-        ({"hess_clip": -1.0}, ValueError, "hess_clip"),
-        ({"hess_clip": "1"}, TypeError, "hess_clip"),
-        ({"mu": 0.0}, ValueError, "mu"),
-        ({"dim": 0}, ValueError, "dim"),
+        ({"sigma": 1.0}, "sigma must be None where mu is given"),
+        ({"rng": 3}, "TypeError: rng"),
+        ({"sizes": ()}, "sizes"),
+        ({"hess_clip": math.inf}, "hess_clip"),
+        ({"hess_clip": -1.0}, "hess_clip"),
+        ({"hess_clip": "1"}, "TypeError: hess_clip"),
+        ({"mu": 0.0}, "mu"),
+        ({"dim": 0}, "dim"),
     ],
 )
-def test_a_bad_argument_is_refused_by_name(changes, error, message):
-    with pytest.raises(error, match=message):
-        mechanism(**changes)
+def test_a_bad_argument_is_refused_by_name(changes, message):
+    assert_refused(message, mechanism, **changes)
 
 
 @pytest.mark.parametrize(

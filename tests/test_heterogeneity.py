@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
+from makers import Logistic
 
 import dpkern as dpk
 from dpkern.solvers import Objective
@@ -14,21 +15,6 @@ def records(n=400, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, 4))
     return X, np.where(X @ [1.0, -1.0, 0.5, 0.0] + rng.standard_normal(n) > 0.0, 1, -1)
-
-
-class Logistic(dpk.Oracle):
-    """Logistic regression in NumPy, in single precision or not."""
-
-    name = "my logistic"
-
-    def __init__(self, dtype=np.float64):
-        self.dtype = dtype
-
-    def dim(self, data):
-        return data.n_features
-
-    def gradients(self, w, X, y):
-        return ((-y / (1.0 + np.exp(y * (X @ w))))[:, np.newaxis] * X).astype(self.dtype)
 
 
 def gradients(X, y, w):

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from makers import spy_on_calls, square
 
 import dpkern as dpk
 from dpkern.models.penalties import L2Ball
@@ -56,9 +57,6 @@ def carried(n, b, K, eta, l2=0.0):
     for t in range(K):
         used[np.arange(t * b, t * b + b) % n] += eta * c ** (K - 1 - t)
     return used.max()
-
-
-# --------------------------------------------------------------------------------- what is charged
 
 
 @pytest.mark.parametrize("trust", ["silo", "central"])
@@ -175,9 +173,6 @@ def test_noisy_steps_on_batches_in_turn_pay_for_those_that_use_a_record():
             assert result.privacy.mu == pytest.approx(MU, rel=1e-9)
 
 
-# ------------------------------------------------------------------------------ what a record does
-
-
 def neighbours(i, sizes):
     """Opposite saturated values of record i; nobody else has curvature or slope along them."""
     X = np.random.default_rng(0).standard_normal((sum(sizes), 3))
@@ -187,12 +182,6 @@ def neighbours(i, sizes):
         y = np.zeros(len(X))
         y[i] = sign * 1e6
         yield dpk.SiloData(X, y, np.cumsum([0, *sizes]), row_bound=1.0, task="regression")
-
-
-def square(a, b):
-    return sum(
-        (Fraction(float(s)) - Fraction(float(t))) ** 2 for s, t in zip(a.flat, b.flat, strict=True)
-    )
 
 
 @pytest.mark.parametrize("trust", ["silo", "central"])
@@ -230,37 +219,16 @@ def test_no_record_does_more_than_is_charged_and_one_does_nearly_as_much(message
 
 def test_an_order_that_looked_at_the_records_would_not_be_seen_here(messages, monkeypatch):
     """The batches of a run are the same for all records, and all steps of a round get theirs."""
-    calls, descent = [], dpk.kernels.glm_local_descent
-
-    def spy(data, w, **options):
-        calls.append(options["batches"])
-        return descent(data, w, **options)
-
-    monkeypatch.setattr(dpk.kernels, "glm_local_descent", spy)
+    calls = spy_on_calls(monkeypatch, dpk.kernels, "glm_local_descent")
     for seed in (0, 1):
         solve(silos(seed))
-    for ours, theirs in zip(calls[:6], calls[6:], strict=True):
+    batches = [call.how["batches"] for call in calls]
+    for ours, theirs in zip(batches[:6], batches[6:], strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert calls[0].shape == (3, 4, 3)
+    assert batches[0].shape == (3, 4, 3)
     for j, n in enumerate(SIZES):
-        taken = np.concatenate([c[j].ravel() for c in calls[:6]]) - sum(SIZES[:j])
+        taken = np.concatenate([c[j].ravel() for c in batches[:6]]) - sum(SIZES[:j])
         assert np.bincount(taken, minlength=n).max() == -(-6 * 4 * 3 // n)
-
-
-def transcript(result):
-    parts = {field: getattr(result, field) for field in result.__dataclass_fields__}
-    del parts["timing"]
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
-
-
-@pytest.mark.parametrize("b", [3, 20])
-@pytest.mark.usefixtures("messages")
-def test_equal_releases_of_different_records_give_equal_results(b):
-    first, second = (transcript(solve(silos(seed), batch_size=b)) for seed in (0, 1))
-    assert first == second
-
-
-# ----------------------------------------------------------------------------------- special cases
 
 
 def test_one_step_on_all_records_is_the_full_batch_run_to_the_bit(messages):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makers import assert_refused
 
 import dpkern as dpk
 from dpkern._json import decode, encode, plain_mapping
@@ -30,18 +31,17 @@ def test_numpy_values_and_tuples_become_plain_ones():
 
 
 @pytest.mark.parametrize(
-    ("value", "error", "message"),
+    ("value", "message"),
     [
-        ([1], TypeError, "x must be a mapping, got list"),
-        ({1: 2}, ValueError, "x must have strings"),
-        ({"__float__": 1}, ValueError, "x must have strings"),
-        ({"a": {"b": math.nan}}, ValueError, r"x\['a'\]\['b'\] must be a number, got nan"),
-        ({"a": object()}, TypeError, r"x\['a'\] must be None, a number, .* got object"),
+        ([1], "TypeError: x must be a mapping, got list"),
+        ({1: 2}, "x must have strings"),
+        ({"__float__": 1}, "x must have strings"),
+        ({"a": {"b": math.nan}}, r"x\['a'\]\['b'\] must be a number, got nan"),
+        ({"a": object()}, r"TypeError: x\['a'\] must be None, a number, .* got object"),
     ],
 )
-def test_parameters_that_no_file_holds_are_refused_by_name(value, error, message):
-    with pytest.raises(error, match=message):
-        plain_mapping("x", value)
+def test_parameters_that_no_file_holds_are_refused_by_name(value, message):
+    assert_refused(message, plain_mapping, "x", value)
 
 
 def test_a_model_from_a_file_keeps_parameters_and_certificate_that_are_infinite(tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makers import assert_refused
 
 from dpkern.privacy import (
     Certificate,
@@ -314,11 +315,7 @@ def test_sampling_is_charged_as_full_composition():
 
 # The correction: with probability 2^-100 per draw the noise is another, under both data sets.
 @settings(max_examples=100, deadline=None)
-@given(
-    mu=st.floats(0.01, 8.0),
-    epsilon=st.floats(0.0, 20.0),
-    draws=st.integers(1, 2**60),
-)
+@given(mu=st.floats(0.01, 8.0), epsilon=st.floats(0.0, 20.0), draws=st.integers(1, 2**60))
 def test_delta_carries_the_sampler_error_of_every_draw(mu, epsilon, draws):
     certificate = Certificate(
         trust="central", noise="os", guarantee=GaussianDP(mu=mu), n_draws=draws
@@ -337,11 +334,7 @@ def test_delta_carries_the_sampler_error_of_every_draw(mu, epsilon, draws):
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    mu=st.floats(0.01, 8.0),
-    exponent=st.floats(-40.0, -0.01),
-    draws=st.integers(0, 2**60),
-)
+@given(mu=st.floats(0.01, 8.0), exponent=st.floats(-40.0, -0.01), draws=st.integers(0, 2**60))
 def test_epsilon_inverts_the_corrected_delta(mu, exponent, draws):
     delta = 10.0**exponent
     certificate = Certificate(
@@ -538,8 +531,7 @@ def test_stored_certificates_with_wrong_fields_are_refused():
         ({"format": "another"}, "values must be a certificate"),
         ({"guarantee": stored["guarantee"] | {"law": {"name": "new"}}}, "law must be 'gaussian'"),
     ):
-        with pytest.raises(ValueError, match=message):
-            edited(**changes)
+        assert_refused(message, edited, **changes)
     with pytest.raises(ValueError, match=r"digest must be .* it has been edited"):
         Certificate.from_dict(stored | {"n_draws": 5})
     with pytest.raises(ValueError, match="values must be a certificate"):
@@ -630,55 +622,49 @@ def test_the_true_value_stands_beside_the_claimed_one(claimed, beside):
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "message"),
+    ("changes", "message"),
     [
-        ({"what": ""}, ValueError, r"what must .*got"),
-        ({"seen_by": None}, TypeError, r"seen_by must .*got NoneType"),
-        ({"sensitivity": -1.0}, ValueError, r"sensitivity must .*got -1"),
-        ({"sensitivity": math.nan}, ValueError, r"sensitivity must .*got nan"),
-        ({"sensitivity": math.inf}, ValueError, "sensitivity must be finite where noise was added"),
-        ({"sensitivity": ()}, ValueError, r"sensitivity must .*got"),
-        ({"sensitivity": [1.0]}, TypeError, r"sensitivity must .*got \[1.0\]"),
-        ({"std": -1.0}, ValueError, r"std must .*got -1"),
-        ({"std": math.inf}, ValueError, r"std must .*got inf"),
-        ({"std": (1.0,)}, ValueError, "std must be one number, as sensitivity is"),
-        (
-            {"sensitivity": (1.0, 1.0)},
-            ValueError,
-            "std must be a tuple of 2 numbers",
-        ),
-        ({"grid": 3.0}, ValueError, "power of two"),
-        ({"grid": 0.0}, ValueError, "power of two"),
-        ({"times": 0}, ValueError, r"times must .*got 0"),
-        ({"times": 1.0}, TypeError, r"times must .*got 1.0"),
-        ({"dim": 0}, ValueError, r"dim must .*got 0"),
-        ({"draws": 0}, ValueError, r"draws must .*got 0"),
-        ({"sampling": {"rate": math.nan}}, ValueError, r"sampling.* must .*got nan"),
+        ({"what": ""}, r"what must .*got"),
+        ({"seen_by": None}, r"TypeError: seen_by must .*got NoneType"),
+        ({"sensitivity": -1.0}, r"sensitivity must .*got -1"),
+        ({"sensitivity": math.nan}, r"sensitivity must .*got nan"),
+        ({"sensitivity": math.inf}, "sensitivity must be finite where noise was added"),
+        ({"sensitivity": ()}, r"sensitivity must .*got"),
+        ({"sensitivity": [1.0]}, r"TypeError: sensitivity must .*got \[1.0\]"),
+        ({"std": -1.0}, r"std must .*got -1"),
+        ({"std": math.inf}, r"std must .*got inf"),
+        ({"std": (1.0,)}, "std must be one number, as sensitivity is"),
+        ({"sensitivity": (1.0, 1.0)}, "std must be a tuple of 2 numbers"),
+        ({"grid": 3.0}, "power of two"),
+        ({"grid": 0.0}, "power of two"),
+        ({"times": 0}, r"times must .*got 0"),
+        ({"times": 1.0}, r"TypeError: times must .*got 1.0"),
+        ({"dim": 0}, r"dim must .*got 0"),
+        ({"draws": 0}, r"draws must .*got 0"),
+        ({"sampling": {"rate": math.nan}}, r"sampling.* must .*got nan"),
     ],
 )
-def test_releases_refuse_what_they_cannot_mean(changes, error, message):
-    with pytest.raises(error, match=message):
-        a_release(**changes)
+def test_releases_refuse_what_they_cannot_mean(changes, message):
+    assert_refused(message, a_release, **changes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "message"),
+    ("changes", "message"),
     [
-        ({"trust": "server"}, ValueError, r"trust must .*got 'server'"),
-        ({"noise": "seeded"}, ValueError, r"noise must .*got 'seeded'"),
-        ({"neighbours": "both"}, ValueError, r"neighbours must .*got 'both'"),
-        ({"arithmetic": "double"}, ValueError, r"arithmetic must .*got 'double'"),
-        ({"bound": "lower"}, ValueError, r"bound must .*got 'lower'"),
-        ({"declared": {"x": math.nan}}, ValueError, r"declared.* must .*got nan"),
-        ({"declared": {"x": object()}}, TypeError, r"declared.* must .*got object"),
-        ({"declared": {1: 2}}, ValueError, "must have strings .* as keys"),
-        ({"at_delta": 0.0}, ValueError, r"at_delta must .*got 0"),
-        ({"notes": [3]}, TypeError, r"notes must .*got int"),
+        ({"trust": "server"}, r"trust must .*got 'server'"),
+        ({"noise": "seeded"}, r"noise must .*got 'seeded'"),
+        ({"neighbours": "both"}, r"neighbours must .*got 'both'"),
+        ({"arithmetic": "double"}, r"arithmetic must .*got 'double'"),
+        ({"bound": "lower"}, r"bound must .*got 'lower'"),
+        ({"declared": {"x": math.nan}}, r"declared.* must .*got nan"),
+        ({"declared": {"x": object()}}, r"TypeError: declared.* must .*got object"),
+        ({"declared": {1: 2}}, "must have strings .* as keys"),
+        ({"at_delta": 0.0}, r"at_delta must .*got 0"),
+        ({"notes": [3]}, r"TypeError: notes must .*got int"),
     ],
 )
-def test_certificates_refuse_what_they_cannot_mean(changes, error, message):
-    with pytest.raises(error, match=message):
-        a_certificate(**changes)
+def test_certificates_refuse_what_they_cannot_mean(changes, message):
+    assert_refused(message, a_certificate, **changes)
 
 
 def test_ledgers_refuse_another_number_of_silos_and_stay_as_they_were():

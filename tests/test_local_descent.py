@@ -1,13 +1,11 @@
 """Local runs: the compiled kernel, its reference, and one step at a time."""
 
 import math
-import subprocess
-import sys
-import textwrap
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from makers import FUSED, assert_refused, assert_same_on
 from pairwise import pairwise
 from rounding import is_fused
 
@@ -152,16 +150,12 @@ def test_anchored_steps_end_at_the_prox_of_the_mean_loss(make):
 @pairwise("layout", options=OPTIONS)
 def test_same_bits_for_any_number_of_threads_and_instruction_set_with_fma(make, layout, options):
     data = make(n=500, p=40, **layout)
-    w, before = np.zeros(data.d), _core.isa()
-    results = []
-    for isa in (name for name in _core.isa_names() if name != "base"):
-        _core._use_isa(isa)
-        results += [
-            run(kernels.glm_local_descent, data, w, n_threads=k, **options) for k in (1, 2, 3, 7)
-        ]
-    _core._use_isa(before)
-    for result in results[1:]:
-        np.testing.assert_array_equal(result, results[0])
+    w = np.zeros(data.d)
+    one, *more = [
+        run(kernels.glm_local_descent, data, w, n_threads=k, **options) for k in (1, 2, 3, 7)
+    ]
+    assert all(np.array_equal(one, other) for other in more)
+    assert_same_on(FUSED, lambda: [run(kernels.glm_local_descent, data, w, **options)])
 
 
 def fma(a, b, c):
@@ -266,39 +260,9 @@ def test_a_call_takes_one_release_of_a_stream_where_it_needs_noise(make):
     )
 
 
-@pytest.mark.processes
-def test_a_forked_child_finishes_after_a_parallel_region_in_the_parent():
-    program = """
-        import os, sys
-        import numpy as np
-        import dpkern as dpk
-        X = np.random.default_rng(0).standard_normal((20_000, 10))
-        data = dpk.SiloData(X, np.sign(X[:, 0]), np.arange(0, 20_001, 5_000))
-        how = dict(loss="logistic", clip=1.0, steps=3, step_size=0.1, n_threads=2)
-        how |= dict(sigma=1.0, grid=2.0**-20, rng=1)
-        parent = dpk.kernels.glm_local_descent(data, np.zeros(10), **how)
-        child = os.fork()
-        if child == 0:
-            again = dpk.kernels.glm_local_descent(data, np.zeros(10), **how)
-            os._exit(0 if np.array_equal(again, parent) else 1)
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    """
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program)]
-    subprocess.run(command, check=True, timeout=60)
-
-
-def test_out_is_written_and_returned(make):
-    data = make(n=60, p=3)
-    out = np.full((data.m, 3), np.nan)
-    assert run(kernels.glm_local_descent, data, np.zeros(3), out=out) is out
-    np.testing.assert_array_equal(out, run(kernels.glm_local_descent, data, np.zeros(3)))
-
-
 BAD = [
     ({"w": np.zeros(4)}, r"w must have shape \(3,\) or \(4, 3\)"),
     ({"w": np.full(3, math.nan)}, "w must be finite"),
-    ({"loss": "hinge"}, "loss must be one of .* got 'hinge'"),
-    ({"clip": 0.0}, "clip must .* got 0.0"),
     ({"steps": 0}, "steps must .* got 0"),
     ({"step_size": -1.0}, "step_size must be positive"),
     ({"step_size": math.nan}, "step_size must be positive and finite"),
@@ -310,29 +274,16 @@ BAD = [
     ({"prox": PL(0.6)}, "step_size times the strength of prox must .* got 0.3"),
     ({"prox": Box([0.0] * 4, 1.0)}, "the part of w that prox acts on must .* got 3"),
     ({"prox": "l3"}, "must be one of .*got 'l3'"),
-    (
-        {"sigma": 1.0, "clip": math.inf, "grid": None},
-        "sigma must be None where clip is infinite",
-    ),
+    ({"sigma": 1.0, "clip": math.inf, "grid": None}, "sigma must be None where clip is infinite"),
     ({"sigma": -1.0}, "sigma must be finite and at least 0"),
     ({"sigma": math.nan}, "sigma must be finite and at least 0"),
     ({"sigma": 8.0}, "sigma must be at most 2\\^32 grid"),
     ({"sigma": [1.0, 2.0]}, "sigma must be a number or have shape"),
-    ({"grid": 0.3}, "grid must be a power of two"),
-    ({"grid": 2.0**-60}, "grid must be at least"),
     ({"grid": 0.5}, "grid must be at most"),
-    ({"out": np.zeros((3, 4))}, "out must be a float64 array"),
     ({"silos": [0, 1]}, "silos must be an int64 array"),
-    (
-        {"silos": np.array([1, 0])},
-        "silos must be distinct and increasing in 0 .. 3, got others",
-    ),
-    (
-        {"silos": np.array([3, 4])},
-        "silos must be distinct and increasing in 0 .. 3, got others",
-    ),
+    ({"silos": np.array([1, 0])}, "silos must be distinct and increasing in 0 .. 3, got others"),
+    ({"silos": np.array([3, 4])}, "silos must be distinct and increasing in 0 .. 3, got others"),
     ({"silos": np.empty(0, dtype=np.int64)}, "silos must hold at least one"),
-    ({"n_threads": 0}, "n_threads must be"),
 ]
 
 
@@ -341,8 +292,7 @@ def test_bad_arguments_are_refused_by_name(make):
     for bad, message in BAD:
         w = bad.get("w", np.zeros(3))
         options = {name: value for name, value in bad.items() if name != "w"}
-        with pytest.raises(ValueError, match=message):
-            run(kernels.glm_local_descent, data, w, **options)
+        assert_refused(message, run, kernels.glm_local_descent, data, w, **options)
 
 
 def test_batches_that_are_not_records_of_their_silo_are_refused_by_name(make):
@@ -367,8 +317,7 @@ def test_batches_that_are_not_records_of_their_silo_are_refused_by_name(make):
         (good.astype(np.int32), "batches must be an int64 array"),
         (good[0], "batches must be an int64 array"),
     ):
-        with pytest.raises(ValueError, match=message):
-            run(kernels.glm_local_descent, data, np.zeros(3), batches=bad)
+        assert_refused(message, run, kernels.glm_local_descent, data, np.zeros(3), batches=bad)
     with pytest.raises(ValueError, match="grid must be at least"):
         run(kernels.glm_local_descent, data, np.zeros(3), batches=good, grid=2.0**-51)
 

@@ -617,8 +617,6 @@ def test_margins_far_from_zero_need_their_rounding_term():
     assert 2.0 * (nominal + steps) < moved <= D
 
 
-# ------------------------------------------------------------------------------ refusals
-
 REFUSED = [
     ({"row_bound": math.inf}, "row_bound must be finite .* give the data a row_bound"),
     ({"batch_size": 11}, r"batch_size must be 1 to 10, .* got 11"),

@@ -126,9 +126,6 @@ def test_releases_at_rate_one_cost_what_their_squares_do():
         assert exact * (1.0 - 1e-5) <= sampled_delta(events, epsilon, "replace_one") <= 1.01 * exact
 
 
-# ------------------------------------------------------------------------------ silos
-
-
 def test_only_silos_that_no_other_covers_are_counted():
     def silo(*rows):
         return frozenset((Sampled(*row[:4]), row[4]) for row in rows)

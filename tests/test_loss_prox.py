@@ -7,12 +7,13 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from makers import assert_refused
 from pairwise import pairwise
 from scipy import LowLevelCallable
 
-from dpkern import _core, kernels
+from dpkern import kernels
 from dpkern import reference as ref
-from dpkern.models.losses import Custom, Huber, Logistic, Squared
+from dpkern.models.losses import Custom, Huber
 from dpkern.reference.admm import effective_rows as reference_rows
 from dpkern.reference.loss import block
 
@@ -169,26 +170,6 @@ def test_a_record_has_the_same_bits_whoever_its_neighbours_are(make, loss):
     )
 
 
-@pytest.mark.isa
-@pairwise("layout", "convex")
-def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
-    fused = [name for name in _core.isa_names() if name != "base"]
-    if len(fused) < 2:
-        pytest.skip("one instruction set with fused multiply-add here")
-    data = make(n=700, p=77, **layout)
-    V = points(data)
-    before, results = _core.isa(), []
-    try:
-        for name in fused:
-            _core._use_isa(name)
-            results.append(kernels.loss_prox(data, V, 4.0, loss=loss, clip=0.5))
-    finally:
-        _core._use_isa(before)
-    for result in results[1:]:
-        for ours, first in zip(result, results[0], strict=True):
-            np.testing.assert_array_equal(ours, first)
-
-
 def huber(y, z):
     r = z - y
     small = np.abs(r) <= 0.7
@@ -259,37 +240,24 @@ def not_convex():
     return custom(huber, convex=False)[0]
 
 
-BAD = {
-    "V shape": ({"V": np.zeros((3, 11))}, ValueError, r"V must have shape \(300, 11\)"),
-    "V infinite": ({"V": np.full((300, 11), np.inf)}, ValueError, "V must be finite"),
-    "V text": ({"V": "zeros"}, TypeError, "V must be real"),
-    "gamma 0": ({"gamma": 0.0}, ValueError, "gamma must .* got 0.0"),
-    "gamma infinite": ({"gamma": math.inf}, ValueError, "gamma must .* got inf"),
-    "gamma text": ({"gamma": "1"}, TypeError, "gamma must .* got '1'"),
-    "clip": ({"clip": -1.0}, ValueError, "clip must .* got -1.0"),
-    "product small": (
-        {"gamma": 1e-200, "clip": 1e-200},
-        ValueError,
-        "gamma times clip must .* got 0.0",
-    ),
-    "product large": (
-        {"gamma": 1e200, "clip": 1e200},
-        ValueError,
-        "gamma times clip must .* got inf",
-    ),
-    "loss": ({"loss": "hinge"}, ValueError, "loss must be one of .* got 'hinge'"),
-    "loss not convex": ({"loss": not_convex()}, ValueError, "loss must be convex, got 'custom'"),
-    "out": ({"out": np.zeros((300, 10))}, ValueError, "out must be"),
-    "threads": ({"n_threads": 0}, ValueError, "n_threads"),
-}
+BAD = [
+    ({"V": np.zeros((3, 11))}, r"V must have shape \(300, 11\)"),
+    ({"V": np.full((300, 11), np.inf)}, "V must be finite"),
+    ({"V": "zeros"}, "TypeError: V must be real"),
+    ({"gamma": 0.0}, "gamma must .* got 0.0"),
+    ({"gamma": math.inf}, "gamma must .* got inf"),
+    ({"gamma": "1"}, "TypeError: gamma must .* got '1'"),
+    ({"clip": -1.0}, "clip must .* got -1.0"),
+    ({"gamma": 1e-200, "clip": 1e-200}, "gamma times clip must .* got 0.0"),
+    ({"gamma": 1e200, "clip": 1e200}, "gamma times clip must .* got inf"),
+    ({"loss": not_convex()}, "loss must be convex, got 'custom'"),
+]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_by_name(make, case):
-    how, error, message = BAD[case]
+@pytest.mark.parametrize(("how", "message"), BAD)
+def test_bad_input_is_refused_by_name(make, how, message):
     good = {"V": np.zeros((300, 11)), "gamma": 1.0, "loss": "logistic", "clip": 1.0}
-    with pytest.raises(error, match=message):
-        kernels.loss_prox(make(), **(good | how))
+    assert_refused(message, kernels.loss_prox, make(), **(good | how))
 
 
 def test_an_out_that_overlaps_the_points_is_refused(make):
@@ -297,13 +265,3 @@ def test_an_out_that_overlaps_the_points_is_refused(make):
     memory = np.zeros((301, 11))
     with pytest.raises(ValueError, match="out must be V itself or share no memory with it"):
         kernels.loss_prox(data, memory[:-1], 1.0, loss="logistic", clip=1.0, out=memory[1:])
-
-
-def test_losses_are_taken_by_name_and_by_object(make):
-    data = make()
-    for name, loss in (("logistic", Logistic()), ("squared", Squared())):
-        by_name, by_object = (
-            kernels.loss_prox(data, points(data), 1.0, loss=one, clip=1.0)[1]
-            for one in (name, loss)
-        )
-        np.testing.assert_array_equal(by_name, by_object)

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse
+from makers import spy_on_calls
 
 import dpkern as dpk
 from dpkern import _core, kernels
@@ -44,16 +45,15 @@ def alone(name, data, row, fixed):
     return dpk.solve(name, data, budget=budget, **{**fixed, **varied})
 
 
-def count_passes(monkeypatch, name):
-    """The list to which every call of a kernel appends its number of models."""
-    passes, several = [], getattr(kernels, name)
+def assert_alone(runs, name, data, fixed):
+    """Every run of them is the run of its row by itself."""
+    for row, result in zip(runs.settings, runs, strict=True):
+        assert result == alone(name, data, row, fixed)
 
-    def counted(data, w, **how):
-        passes.append(len(w))
-        return several(data, w, **how)
 
-    monkeypatch.setattr(kernels, name, counted)
-    return passes
+def models(calls):
+    """The number of models of each call of a kernel for several."""
+    return [len(call.given[1]) for call in calls]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -81,71 +81,51 @@ def test_every_run_is_the_run_by_itself(name, trust):
 
 
 def test_rounds_of_runs_are_one_pass_as_long_as_they_have_as_many(monkeypatch):
-    passes, descent = [], _core.glm_descent
-
-    def spy(data, w, *arguments):
-        passes.append((len(w), *(a.shape[1] for a in arguments if np.ndim(a) == 3)))
-        descent(data, w, *arguments)
-
-    monkeypatch.setattr(_core, "glm_descent", spy)
-    how = {
-        "clip": 1.0,
-        "step_size": 0.5,
-        "rng": 0,
-        "draws": 3,
-        "rounds": [36, 37],
-        "l1": [0.0, 0.1],
-    }
+    calls = spy_on_calls(monkeypatch, _core, "glm_descent")
+    fixed = {"clip": 1.0, "step_size": 0.5}
+    how = fixed | {"rng": 0, "draws": 3, "rounds": [36, 37], "l1": [0.0, 0.1]}
     runs = dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, **how)
+    noise = [next(a for a in call.given if np.ndim(a) == 3) for call in calls]
+    passes = [(k, a.shape[1]) for k, a in zip(models(calls), noise, strict=True)]
     together = {rounds: sum(k for k, t in passes if t == rounds) for rounds in (32, 4, 5)}
     assert together == {32: len(runs), 4: len(runs) // 2, 5: len(runs) // 2}
     assert len(passes) == 6  # runs with l1 have a prox, the others have none
-    monkeypatch.undo()
-    for row, result in zip(runs.settings, runs, strict=True):
-        assert result == alone("gradient_descent", records(), row, {"clip": 1.0, "step_size": 0.5})
+    assert_alone(runs, "gradient_descent", records(), fixed)
 
 
 @pytest.mark.usefixtures("round_by_round")
 def test_gradients_of_a_round_are_one_pass(monkeypatch):
-    passes = count_passes(monkeypatch, "glm_gradients")
+    calls = spy_on_calls(monkeypatch, kernels, "glm_gradients")
     monkeypatch.setattr(backends, "_MODELS", 4)
     how = {"clip": 1.0, "step_size": 0.5, "rng": 0, "draws": 3}
     dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, rounds=[5, 7], **how)
     # Twelve runs, of which six end after five rounds.
-    assert passes == [4, 4, 4] * 5 + [4, 2] * 2
+    assert models(calls) == [4, 4, 4] * 5 + [4, 2] * 2
 
 
 def test_hessians_of_sparse_records_are_one_pass(monkeypatch):
-    passes = count_passes(monkeypatch, "glm_hessians")
+    calls = spy_on_calls(monkeypatch, kernels, "glm_hessians")
     dense = records()
     data = dpk.SiloData(
         scipy.sparse.csr_array(np.asarray(dense.X)), dense.y, dense.offsets, row_bound=3.0
     )
     how = {"clip": 1.0, "rounds": 3, "hess_clip": [0.5, 1.0], "rng": 0}
     runs = dpk.solve_many("local_newton", data, budgets=BUDGETS, **how)
-    assert passes == [4] * 3
-    for row, result in zip(runs.settings, runs, strict=True):
-        assert result == alone("local_newton", data, row, how)
+    assert models(calls) == [4] * 3
+    assert_alone(runs, "local_newton", data, how)
 
 
 def test_directions_of_a_round_are_one_call(monkeypatch):
     """Those of runs with as many silos, by the kernel to which they are more silos."""
-    calls, direction = [], _core.newton_direction
-
-    def spy(H, *arguments):
-        calls.append(len(H))
-        direction(H, *arguments)
-
     for trust, silos in (("central", 1), ("silo", 2)):
         fixed = {"clip": 1.0, "hess_clip": 0.5, "trust": trust}
         with monkeypatch.context() as patch:
-            patch.setattr(_core, "newton_direction", spy)
+            calls = spy_on_calls(patch, _core, "newton_direction")
             more = {"rounds": [2, 3], "rng": 0, "draws": 2}
             runs = dpk.solve_many("local_newton", records(), budgets=BUDGETS, **fixed, **more)
-        assert calls == [8 * silos] * 2 + [4 * silos]  # half of the runs end after two rounds
-        calls.clear()
-        for row, result in zip(runs.settings, runs, strict=True):
-            assert result == alone("local_newton", records(), row, fixed)
+        # Half of the runs end after two rounds.
+        assert [len(call.given[0]) for call in calls] == [8 * silos] * 2 + [4 * silos]
+        assert_alone(runs, "local_newton", records(), fixed)
 
 
 def test_directions_follow_the_pass_of_their_hessians(monkeypatch):
@@ -166,19 +146,17 @@ def test_directions_follow_the_pass_of_their_hessians(monkeypatch):
     how = {"clip": 1.0, "rounds": 1, "hess_clip": 0.5, "rng": 0}
     runs = dpk.solve_many("local_newton", records(), budgets=BUDGETS, draws=2, **how)
     assert order == ["2 Hessians", "2 directions"] * 2
-    for row, result in zip(runs.settings, runs, strict=True):
-        assert result == alone("local_newton", records(), row, how)
+    assert_alone(runs, "local_newton", records(), how)
 
 
 @pytest.mark.usefixtures("round_by_round")
 def test_a_pass_has_fewer_models_where_their_sums_are_long(monkeypatch):
-    passes = count_passes(monkeypatch, "glm_gradients")
+    calls = spy_on_calls(monkeypatch, kernels, "glm_gradients")
     monkeypatch.setattr(backends, "_SUMS", 30)  # 2 silos, 6 coordinates
     how = {"clip": 1.0, "rounds": 2, "step_size": 0.5, "rng": 0}
     runs = dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, draws=3, **how)
-    assert passes == [3, 3] * 2
-    for row, run in zip(runs.settings, runs, strict=True):
-        assert run == alone("gradient_descent", records(), row, how)
+    assert models(calls) == [3, 3] * 2
+    assert_alone(runs, "gradient_descent", records(), how)
 
 
 @pytest.mark.usefixtures("round_by_round")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makers import assert_refused
 
 from dpkern import kernels
 from dpkern.kernels.grids import finest_grid, on_grid
@@ -108,8 +109,7 @@ def test_the_largest_tolerable_grid_is_allowed_and_the_next_refused():
     ],
 )
 def test_a_grid_that_cannot_be_is_refused_with_its_cause(arguments, cause):
-    with pytest.raises(ValueError, match=cause):
-        choose_grid(**arguments)
+    assert_refused(cause, choose_grid, **arguments)
 
 
 class Source:
@@ -325,8 +325,7 @@ def test_a_sum_on_another_grid_than_the_noise_is_caught(source, sizes):
 
 @pytest.mark.parametrize("mu", [0.5, None])
 @pytest.mark.parametrize(
-    "steps",
-    [0.5, 1.0 + 2.0**-52, 2.0**52 + 1.0, -(2.0**53), math.nan, math.inf, -math.inf, 1e-300],
+    "steps", [0.5, 1.0 + 2.0**-52, 2.0**52 + 1.0, -(2.0**53), math.nan, math.inf, -math.inf, 1e-300]
 )
 def test_entries_off_the_grid_are_refused_without_showing_them(source, mu, steps):
     mechanism, ledger = a_sum(mu=mu)
@@ -390,54 +389,52 @@ def test_a_failure_of_the_ledger_lets_nothing_leave(source, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("total", "error", "message"),
+    ("total", "message"),
     [
-        (np.zeros(4), ValueError, r"shape \(1, 3\) or \(3,\), got \(4,\)"),
-        (np.zeros((2, 3)), ValueError, r"got \(2, 3\)"),
-        (np.zeros(3, dtype=np.float32), TypeError, "float64"),
-        ([0.0, 0.0, 0.0], TypeError, "float64"),
+        (np.zeros(4), r"shape \(1, 3\) or \(3,\), got \(4,\)"),
+        (np.zeros((2, 3)), r"got \(2, 3\)"),
+        (np.zeros(3, dtype=np.float32), "TypeError: float64"),
+        ([0.0, 0.0, 0.0], "TypeError: float64"),
     ],
 )
-def test_totals_of_the_wrong_form_are_refused(source, total, error, message):
+def test_totals_of_the_wrong_form_are_refused(source, total, message):
     mechanism, ledger = a_sum()
-    with pytest.raises(error, match=message):
-        mechanism.release(total)
+    assert_refused(message, mechanism.release, total)
     assert len(ledger) == 0
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "message"),
+    ("changes", "message"),
     [
-        ({"mu": 0.0}, ValueError, r"mu must .*got 0"),
-        ({"mu": math.inf}, ValueError, r"mu must .*got inf"),
-        ({"mu": math.nan}, ValueError, r"mu must .*got nan"),
-        ({"mu": 1e-320}, ValueError, r"mu must .*got 1e-320"),
-        ({"mu": 1e-320, "shares": True}, ValueError, r"mu must .*got 1e-320"),
-        ({"mu": 1e-9}, ValueError, "the noise, sigma"),
-        ({"sigma": 1.0}, ValueError, "sigma must be None where mu is given"),
-        ({"mu": None, "sigma": 0.0}, ValueError, r"sigma must .*got 0"),
-        ({"mu": None, "sigma": [1.0, 1.0]}, ValueError, "sigma must have 1 entries.* got 2"),
-        ({"clip": 0.0}, ValueError, r"clip must .*got 0"),
-        ({"clip": -1.0}, ValueError, r"clip must .*got -1"),
-        ({"clip": math.nan}, ValueError, r"clip must .*got nan"),
-        ({"clip": math.inf}, ValueError, "clip must be finite with noise"),
-        ({"clip": 1e308}, ValueError, "clip must be finite with noise"),
-        ({"dim": 0}, ValueError, r"dim must .*got 0"),
-        ({"dim": 2.0}, TypeError, r"dim must .*got 2.0"),
-        ({"sizes": ()}, ValueError, r"sizes must .*got"),
-        ({"sizes": (0,)}, ValueError, r"sizes must .*got 0"),
-        ({"sizes": (1.5,)}, TypeError, r"sizes must .*got 1.5"),
-        ({"ledger": []}, TypeError, r"ledger must .*got list"),
-        ({"what": ""}, ValueError, r"what must .*got"),
-        ({"stream": 0}, TypeError, r"stream must .*got int"),
-        ({"seen_by": None}, TypeError, r"seen_by must .*got NoneType"),
-        ({"neighbours": "both"}, ValueError, r"neighbours must .*got 'both'"),
-        ({"stream": None}, TypeError, r"stream must .*got NoneType"),
+        ({"mu": 0.0}, r"mu must .*got 0"),
+        ({"mu": math.inf}, r"mu must .*got inf"),
+        ({"mu": math.nan}, r"mu must .*got nan"),
+        ({"mu": 1e-320}, r"mu must .*got 1e-320"),
+        ({"mu": 1e-320, "shares": True}, r"mu must .*got 1e-320"),
+        ({"mu": 1e-9}, "the noise, sigma"),
+        ({"sigma": 1.0}, "sigma must be None where mu is given"),
+        ({"mu": None, "sigma": 0.0}, r"sigma must .*got 0"),
+        ({"mu": None, "sigma": [1.0, 1.0]}, "sigma must have 1 entries.* got 2"),
+        ({"clip": 0.0}, r"clip must .*got 0"),
+        ({"clip": -1.0}, r"clip must .*got -1"),
+        ({"clip": math.nan}, r"clip must .*got nan"),
+        ({"clip": math.inf}, "clip must be finite with noise"),
+        ({"clip": 1e308}, "clip must be finite with noise"),
+        ({"dim": 0}, r"dim must .*got 0"),
+        ({"dim": 2.0}, r"TypeError: dim must .*got 2.0"),
+        ({"sizes": ()}, r"sizes must .*got"),
+        ({"sizes": (0,)}, r"sizes must .*got 0"),
+        ({"sizes": (1.5,)}, r"TypeError: sizes must .*got 1.5"),
+        ({"ledger": []}, r"TypeError: ledger must .*got list"),
+        ({"what": ""}, r"what must .*got"),
+        ({"stream": 0}, r"TypeError: stream must .*got int"),
+        ({"seen_by": None}, r"TypeError: seen_by must .*got NoneType"),
+        ({"neighbours": "both"}, r"neighbours must .*got 'both'"),
+        ({"stream": None}, r"TypeError: stream must .*got NoneType"),
     ],
 )
-def test_mechanisms_refuse_what_they_cannot_calibrate(changes, error, message):
-    with pytest.raises(error, match=message):
-        a_sum(**changes)
+def test_mechanisms_refuse_what_they_cannot_calibrate(changes, message):
+    assert_refused(message, a_sum, **changes)
 
 
 def test_noise_of_the_real_kernel_is_fresh_each_round_and_has_the_stated_std():

@@ -5,11 +5,11 @@ file's: so the peak that it finds is what a fit takes beside its input.
 """
 
 import inspect
-import tracemalloc
 
 import numpy as np
 import pytest
 import scipy.sparse
+from makers import peak_memory
 
 import dpkern as dpk
 from dpkern.estimators import DPLogisticRegression
@@ -61,12 +61,7 @@ def test_a_fit_takes_a_tenth_of_its_input_and_16_bytes_a_row_at_most(records, so
     for layout in ("float64", "float32", "memory map", "csr"):
         X, size = in_layout(rows, layout, tmp_path)
         fit(X[: 100 * M], y[: 100 * M], 100 * np.arange(M + 1))  # what is loaded late
-        tracemalloc.start()
-        try:
-            fit(X, y, N // M * np.arange(M + 1))
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        _, peak = peak_memory(fit, X, y, N // M * np.arange(M + 1))
         assert peak <= 0.1 * (size + y.nbytes) + 16 * N + FIXED, layout
 
 
@@ -79,10 +74,5 @@ def test_a_wide_sparse_fit_takes_200_bytes_a_column(rounds):
     model.set_params(solver_params={"rounds": rounds})
     y = np.arange(600) % 2
     model.fit(X[:, :10], y)  # what is loaded late
-    tracemalloc.start()
-    try:
-        model.fit(X, y)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    _, peak = peak_memory(model.fit, X, y)
     assert peak <= 200 * d + FIXED

@@ -209,9 +209,6 @@ def test_a_release_is_recorded_before_its_noise_is_drawn(monkeypatch):
     assert len(ledger) == 1
 
 
-# ----------------------------------------------------------------------------- last iterates
-
-
 def runs(**changes):
     numbers = {
         "clip": 0.5, "dim": 4, "sizes": (50, 200), "step_sizes": (0.5,) * 10,
@@ -312,9 +309,6 @@ def test_last_iterate_bound_is_what_a_quadratic_run_really_spends():
     mean = s * sum(c**k for k in range(K))
     std = sigma * math.sqrt(sum(c ** (2 * k) for k in range(K)))
     assert mean / std == pytest.approx(s / sigma * last_iterate_factor(Fraction(c), K), rel=1e-12)
-
-
-# --------------------------------------------------------------------------------- Laplace
 
 
 def test_laplace_noise_has_its_law_and_no_guarantee():

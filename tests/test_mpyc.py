@@ -559,8 +559,6 @@ assert not logging.root.handlers
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-# ------------------------------------------------------------------------------------------- docs
-
 HOSPITALS = {"north": 60, "south": 50, "west": 40}
 RECORDS = """
 import numpy as np

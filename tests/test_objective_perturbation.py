@@ -19,7 +19,6 @@ from dpkern.privacy.certificate.ledger import Ledger, entries
 from dpkern.privacy.guarantees.gdp import gdp_delta
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation, _delta
 from dpkern.privacy.mechanisms.channel import Channel
-from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.mechanisms.perturbed_minimiser import PerturbedMinimiser
 from dpkern.privacy.sensitivity.minimisation import MOST_RECORDS, Minimisation
 
@@ -449,29 +448,11 @@ def test_release_is_on_the_grid_and_charged_for_both_distances(internals):
     assert 0.0 < np.linalg.norm(result.w - internals["w"]) < 30.0 * point.std
 
 
-def test_nothing_but_the_release_depends_on_the_records(monkeypatch):
-    """The mechanism is made to release the same bits whatever the records are."""
-    monkeypatch.setattr(GaussianMessages, "release", lambda self, values, **how: np.ones(4))
-    seen = []
-    for seed in (0, 1):
-        result = run(records(seed=seed))
-        fields = {f: getattr(result, f) for f in result.__dataclass_fields__ if f != "timing"}
-        seen.append({k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in fields.items()})
-    assert seen[0] == seen[1]
-
-
 def test_linear_term_is_nowhere_in_the_result(internals):
     result = run(records())
     text = json.dumps(result.privacy.to_dict()) + str(result.parameters) + str(result.history)
     for value in (*internals["b"], *internals["w"]):
         assert repr(float(value)) not in text
-
-
-def test_every_seed_has_its_bits_and_fresh_runs_differ():
-    data = records()
-    np.testing.assert_array_equal(run(data, rng=5).w, run(data, rng=5).w)
-    assert not np.array_equal(run(data, rng=5).w, run(data, rng=6).w)
-    assert not np.array_equal(run(data, rng=None).w, run(data, rng=None).w)
 
 
 def test_runs_in_lock_step_are_the_runs_by_themselves():
@@ -633,13 +614,9 @@ class Unknown(Logistic):
         ({"loss": Unbounded()}, {}, "loss.smoothness must be finite for a minimiser"),
         ({"loss": Unknown()}, {}, "loss.kappa must be finite for a minimiser"),
         ({}, {"row_bound": None}, "row_bound must be finite for a minimiser"),
-        ({"clip": None}, {}, "clip must be given with a budget"),
-        ({"clip": math.inf}, {}, "clip must be finite with a budget"),
-        ({"l1": 0.1}, {}, "l1 must be absent in objective_perturbation"),
         ({"added_l2": 0.0}, {}, "added_l2 must be positive where l2 is 0"),
         ({"added_l2": 0.0, "l2": 1.0, "penalize_intercept": False}, {}, "added_l2 must be posit"),
         ({"added_l2": 1e-6}, {}, "added_l2 must be larger for this budget"),
-        ({"trust": "silo"}, {}, "trust must be 'central'"),
         (
             {"neighbours": "add_remove", "public_size": 29},
             {},

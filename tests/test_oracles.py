@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse
+from makers import Logistic, assert_refused
 
 import dpkern as dpk
 from dpkern import kernels
@@ -108,21 +109,6 @@ def test_a_guess_of_smoothness_shortens_the_differences_of_spider_at_the_same_co
         MLP(smoothness=0.0)
 
 
-class Logistic(Oracle):
-    """What the logistic loss is, as a model of the user's own."""
-
-    name = "my logistic"
-
-    def dim(self, data):
-        return data.n_features
-
-    def gradients(self, w, X, y):
-        return (-y / (1.0 + np.exp(y * (X @ w))))[:, np.newaxis] * X
-
-    def outputs(self, w, X):
-        return X @ w
-
-
 class Writer(Logistic):
     """Writes a record to the array of parameters that it is handed."""
 
@@ -191,18 +177,25 @@ def test_probabilities_are_those_that_the_loss_is_the_logarithm_of(mlp, kind):
 
 
 @pytest.mark.parametrize(
-    ("method", "value", "error", "message"),
+    ("method", "value", "message"),
     [
-        ("dim", 4.0, TypeError, "dim of 'my logistic' must be an integer, got 4.0"),
-        ("dim", 0, ValueError, "dim of 'my logistic' must be at least 1, got 0"),
-        ("gradients", [[0.0] * 4], TypeError, "gradients of 'my logistic' must be .* got list"),
-        ("gradients", None, TypeError, "gradients of 'my logistic' must be .* got NoneType"),
+        ("dim", 4.0, "TypeError: dim of 'my logistic' must be an integer, got 4.0"),
+        ("dim", 0, "dim of 'my logistic' must be at least 1, got 0"),
+        ("gradients", [[0.0] * 4], "TypeError: gradients of 'my logistic' must be .* got list"),
+        ("gradients", None, "TypeError: gradients of 'my logistic' must be .* got NoneType"),
     ],
 )
-def test_what_a_users_model_returns_is_refused_by_name(method, value, error, message):
+def test_what_a_users_model_returns_is_refused_by_name(method, value, message):
     model = type("Wrong", (Logistic,), {method: lambda *_: value})()
-    with pytest.raises(error, match=message):
-        dpk.solve("spider", make_data("classification"), budget=None, model=model, step_size=0.1)
+    assert_refused(
+        message,
+        dpk.solve,
+        "spider",
+        make_data("classification"),
+        budget=None,
+        model=model,
+        step_size=0.1,
+    )
 
 
 def test_gradients_of_the_wrong_shape_are_refused_by_name():
@@ -215,18 +208,17 @@ def test_gradients_of_the_wrong_shape_are_refused_by_name():
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "message"),
     [
-        ({"hidden": 64}, TypeError, "hidden"),
-        ({"hidden": (0,)}, ValueError, "hidden"),
-        ({"activation": "gelu"}, ValueError, "activation"),
-        ({"loss": "cross"}, ValueError, "loss"),
-        ({"seed": -1}, ValueError, "seed"),
+        ({"hidden": 64}, "TypeError: hidden"),
+        ({"hidden": (0,)}, "hidden"),
+        ({"activation": "gelu"}, "activation"),
+        ({"loss": "cross"}, "loss"),
+        ({"seed": -1}, "seed"),
     ],
 )
-def test_bad_perceptrons_are_refused_by_name(options, error, message):
-    with pytest.raises(error, match=message):
-        MLP(**options)
+def test_bad_perceptrons_are_refused_by_name(options, message):
+    assert_refused(message, MLP, **options)
 
 
 def test_models_and_data_that_do_not_fit_are_refused():
@@ -237,8 +229,7 @@ def test_models_and_data_that_do_not_fit_are_refused():
         (MLP(), make_data("classification", intercept=True), "intercept"),
         (None, make_data(), "multiclass"),
     ]:
-        with pytest.raises(ValueError, match=message):
-            dpk.solve("spider", data, model=model, **how)
+        assert_refused(message, dpk.solve, "spider", data, model=model, **how)
     labels = make_data("classification")
     with pytest.raises(TypeError, match="model must be None in gradient_descent, which fits linea"):
         dpk.solve("gradient_descent", labels, model=MLP(), **how)
@@ -391,8 +382,7 @@ def test_the_check_finds_gradients_that_depend_on_neighbours_or_places(oracle, p
         X = np.asarray(data.X)
         data = dpk.SiloData(X, np.abs(X[:, 0]) > np.abs(X[:, 1]), [0, 12], row_bound=1.0)
     message = f"gradients of {oracle.name!r} must depend on .* got others for a record {where}"
-    with pytest.raises(ValueError, match=message):
-        check_gradients(oracle, data)
+    assert_refused(message, check_gradients, oracle, data)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

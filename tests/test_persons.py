@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from makers import spy_on, square
 from scipy.sparse import csr_array
 
 import dpkern as dpk
@@ -214,14 +215,8 @@ def test_one_record_of_a_person_costs_no_more_than_a_record():
 
 
 def test_added_persons_are_groups_too():
-    privacy = dpk.solve(
-        "gradient_descent",
-        held(),
-        budget=BUDGET,
-        rounds=3,
-        neighbours="add_remove",
-        public_size=240,
-    ).privacy
+    how = {"budget": BUDGET, "rounds": 3, "neighbours": "add_remove", "public_size": 240}
+    privacy = dpk.solve("gradient_descent", held(), **how).privacy
     assert privacy.unit == unit_of(K)
     assert privacy.mu <= BUDGET.mu
     assert any("presence of all" in note for note in privacy.notes)
@@ -345,14 +340,7 @@ def test_what_a_run_adds_noise_to_moves_by_the_charged_sensitivity_at_most(
     monkeypatch, solver, trust
 ):
     """The sums that a run gives to its mechanism, for data that differ in one person's values."""
-    seen = []
-    release = GaussianSum.release
-
-    def spied(self, total, **how):
-        seen.append((np.array(total).reshape(len(self.grid), -1), self))
-        return release(self, total, **how)
-
-    monkeypatch.setattr(GaussianSum, "release", spied)
+    seen = spy_on(monkeypatch, GaussianSum)
     data = held(k=10)
     sizes = np.diff(data.persons.offsets)
     i = int(np.argmax(sizes))
@@ -368,15 +356,16 @@ def test_what_a_run_adds_noise_to_moves_by_the_charged_sensitivity_at_most(
         # At a public model that is the same for all: the first round's.
         how = {"budget": BUDGET, "clip": 0.5, "person_clip": 2.0, "rounds": 1, "rng": 0}
         result = dpk.solve(solver, other, trust=trust, weights="uniform", **how)
-        found.append((seen[0], result.privacy.releases[0]))
+        mechanism, total, _ = seen[0]
+        charged = np.ravel(result.privacy.releases[0].sensitivity)[-1]
+        found.append((charged, total.reshape(len(mechanism.grid), -1)))
     farthest = 0.0
-    for (one, mechanism), release in found:
-        for (two, _), _ in found:
-            for j, (a, b) in enumerate(zip(one, two, strict=True)):
-                q, charged = mechanism.grid[j], np.ravel(release.sensitivity)[-1]
-                moved = sum(((int(s) - int(t)) ** 2 for s, t in zip(a / q, b / q, strict=True)))
-                assert Fraction(q) ** 2 * moved <= Fraction(charged) ** 2
-                farthest = max(farthest, q * math.sqrt(moved) / charged)
+    for charged, one in found:
+        for _, two in found:
+            for a, b in zip(one, two, strict=True):
+                moved = square(a, b)
+                assert moved <= Fraction(charged) ** 2
+                farthest = max(farthest, math.sqrt(moved) / charged)
     assert farthest > 0.4
 
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from makers import FUSED, assert_refused, assert_same_on
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
@@ -110,13 +111,9 @@ def test_prox_agrees_with_its_twin_at_every_length():
 def test_same_bits_for_any_number_of_threads_and_instruction_set_with_fma(case):
     for shape in ((3000, D), (D,)):
         v = np.random.default_rng(1).normal(0, 3, shape)
-        before, results = _core.isa(), []
-        for isa in (name for name in _core.isa_names() if name != "base"):
-            _core._use_isa(isa)
-            results += [kernels.prox(case, v, 0.2, n_threads=k) for k in (1, 2, 3, 7)]
-        _core._use_isa(before)
-        for result in results[1:]:
-            np.testing.assert_array_equal(result, results[0])
+        one, *more = [kernels.prox(case, v, 0.2, n_threads=k) for k in (1, 2, 3, 7)]
+        assert all(np.array_equal(one, other) for other in more)
+        assert_same_on(FUSED, lambda v=v: [kernels.prox(case, v, 0.2)])
 
 
 @pytest.mark.parametrize("case", ANY_LENGTH, ids=lambda case: case.name)
@@ -416,104 +413,50 @@ def test_v_that_is_not_finite_is_refused():
 WIDE = np.zeros(20)
 
 
+BOX = {"name": "box", "upper": 1.0}
+TWO_GROUPS = {"name": "group_lasso", "v": [1.0, 1.0], "groups": [1, 1]}
 BAD = [
-    (lambda: kernels.prox("l3", [1.0], 1.0), ValueError, "name must .* got 'l3'"),
-    (lambda: kernels.prox(3, [1.0], 1.0), ValueError, "name must .* got 3"),
-    (lambda: kernels.prox("l1", [1.0], -1.0), ValueError, "gamma must .* got -1.0"),
-    (lambda: kernels.prox("l1", [1.0], math.nan), ValueError, "gamma must .* got nan"),
-    (lambda: kernels.prox("l1", [1.0], math.inf), ValueError, "gamma must .* got inf"),
-    (lambda: kernels.prox("l1", [1.0], "1"), TypeError, "gamma must .* got '1'"),
-    (
-        lambda: kernels.prox("pl", [1.0], 0.26),
-        ValueError,
-        "gamma must be at most 0.25 for pl, got 0.26",
-    ),
-    (lambda: kernels.prox("l1", 1.0, 1.0), ValueError, "v must have shape"),
-    (lambda: kernels.prox("l1", np.zeros((2, 2, 2)), 1.0), ValueError, "v must have shape"),
-    (lambda: kernels.prox("l1", ["a"], 1.0), TypeError, "v must be real numbers"),
-    (lambda: kernels.prox("l1", [[1.0], [1.0, 2.0]], 1.0), ValueError, "v must be a rect"),
-    (lambda: kernels.prox("l1", [1.0], 1.0, out=np.zeros(2)), ValueError, "out must be"),
-    (
-        lambda: kernels.prox("l1", WIDE[1:], 1.0, out=WIDE[:-1]),
-        ValueError,
-        "out must be v itself",
-    ),
-    (lambda: kernels.prox("l1", [1.0], 1.0, n_threads=0), ValueError, "n_threads must be"),
-    (lambda: kernels.prox("l1", [1.0], 1.0, l2=1.0), TypeError, "l1 has no parameter 'l2'"),
-    (
-        lambda: kernels.prox(L1(), [1.0], 1.0, l2=1.0),
-        TypeError,
-        "parameters must be none .* got l2",
-    ),
-    (
-        lambda: kernels.prox("elastic_net", [1.0], 1.0, l1_ratio=2.0),
-        ValueError,
-        "l1_ratio must lie in .0, 1., got 2.0",
-    ),
-    (
-        lambda: kernels.prox("l2_ball", [1.0], 1.0, radius=0.0),
-        ValueError,
-        "radius must .* got 0.0",
-    ),
-    (
-        lambda: kernels.prox("l2_ball", [1.0], 1.0, radius=math.nan),
-        ValueError,
-        "radius must .* got nan",
-    ),
-    (
-        lambda: kernels.prox("simplex", [1.0], 1.0, total=0.0),
-        ValueError,
-        "total must lie .* got 0.0",
-    ),
-    (
-        lambda: kernels.prox("simplex", [1.0], 1.0, total=math.nan),
-        ValueError,
-        "total must lie .* got nan",
-    ),
-    (lambda: kernels.prox("box", [1.0], 1.0, lower=2.0), ValueError, "lower must be at most"),
-    (lambda: kernels.prox("box", [1.0], 1.0, lower=math.nan), ValueError, "lower must not be"),
-    (lambda: kernels.prox("box", [1.0], 1.0, upper="x"), TypeError, "upper must be a number"),
-    (
-        lambda: kernels.prox("box", [1.0], 1.0, lower=math.inf, upper=math.inf),
-        ValueError,
-        "lower must be at most upper, lower below inf",
-    ),
-    (
-        lambda: kernels.prox("box", [1.0], 1.0, lower=[0.0, 0.0], upper=[1.0, 1.0, 1.0]),
-        ValueError,
-        "lower and upper must be numbers or have one length, got 2 and 3",
-    ),
-    (
-        lambda: kernels.prox("box", [1.0], 1.0, lower=[0.0, 0.0], upper=1.0),
-        ValueError,
-        "v must have 2 coordinates, as many as the parameters of box, got 1",
-    ),
-    (lambda: kernels.prox("group_lasso", [1.0], 1.0), TypeError, "group_lasso needs .* groups"),
-    (
-        lambda: kernels.prox("group_lasso", [1.0], 1.0, groups=[1, 1]),
-        ValueError,
-        "v must .* got 1",
-    ),
+    ({"name": "l3"}, "name must .* got 'l3'"),
+    ({"name": 3}, "name must .* got 3"),
+    ({"gamma": -1.0}, "gamma must .* got -1.0"),
+    ({"gamma": math.nan}, "gamma must .* got nan"),
+    ({"gamma": math.inf}, "gamma must .* got inf"),
+    ({"gamma": "1"}, "TypeError: gamma must .* got '1'"),
+    ({"name": "pl", "gamma": 0.26}, "gamma must be at most 0.25 for pl, got 0.26"),
+    ({"v": 1.0}, "v must have shape"),
+    ({"v": np.zeros((2, 2, 2))}, "v must have shape"),
+    ({"v": ["a"]}, "TypeError: v must be real numbers"),
+    ({"v": [[1.0], [1.0, 2.0]]}, "v must be a rect"),
+    ({"out": np.zeros(2)}, "out must be"),
+    ({"v": WIDE[1:], "out": WIDE[:-1]}, "out must be v itself"),
+    ({"n_threads": 0}, "n_threads must be"),
+    ({"l2": 1.0}, "TypeError: l1 has no parameter 'l2'"),
+    ({"name": L1(), "l2": 1.0}, "TypeError: parameters must be none .* got l2"),
+    ({"name": "elastic_net", "l1_ratio": 2.0}, "l1_ratio must lie in .0, 1., got 2.0"),
+    ({"name": "l2_ball", "radius": 0.0}, "radius must .* got 0.0"),
+    ({"name": "l2_ball", "radius": math.nan}, "radius must .* got nan"),
+    ({"name": "simplex", "total": 0.0}, "total must lie .* got 0.0"),
+    ({"name": "simplex", "total": math.nan}, "total must lie .* got nan"),
+    (BOX | {"lower": 2.0}, "lower must be at most"),
+    (BOX | {"lower": math.nan}, "lower must not be"),
+    (BOX | {"upper": "x"}, "TypeError: upper must be a number"),
+    (BOX | {"lower": math.inf, "upper": math.inf}, "at most upper, lower below inf"),
+    (BOX | {"lower": [0.0, 0.0], "upper": [1.0] * 3}, "numbers or have one length, got 2 and 3"),
+    (BOX | {"lower": [0.0, 0.0]}, "v must have 2 coordinates, as many as the .* of box, got 1"),
+    ({"name": "group_lasso"}, "TypeError: group_lasso needs .* groups"),
+    ({"name": "group_lasso", "groups": [1, 1]}, "v must .* got 1"),
     *(
-        (
-            lambda groups=groups: kernels.prox("group_lasso", [1.0], 1.0, groups=groups),
-            ValueError,
-            "groups must be the sizes",
-        )
+        ({"name": "group_lasso", "groups": groups}, "groups must be the sizes")
         for groups in ([], 1, [0, 1], [1.0], [[1]], [-1, 2])
     ),
     *(
-        (
-            lambda w=w: kernels.prox("group_lasso", [1.0, 1.0], 1.0, groups=[1, 1], weights=w),
-            ValueError,
-            "weights must",
-        )
-        for w in ([1.0], [1.0, -1.0], [1.0, math.nan], [1.0, math.inf])
+        (TWO_GROUPS | {"weights": weights}, "weights must")
+        for weights in ([1.0], [1.0, -1.0], [1.0, math.nan], [1.0, math.inf])
     ),
 ]
 
 
-def test_bad_input_is_refused_by_name():
-    for call, error, message in BAD:
-        with pytest.raises(error, match=message):
-            call()
+@pytest.mark.parametrize(("how", "message"), BAD)
+def test_bad_input_is_refused_by_name(how, message):
+    given = {"name": "l1", "v": [1.0], "gamma": 1.0} | how
+    assert_refused(message, kernels.prox, *map(given.pop, ("name", "v", "gamma")), **given)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 from adversarial import FLUSH, coarsest_grid, rows
+from makers import assert_refused, read_only
 from pairwise import pairwise
 
 from dpkern import NoiseStream, _core, kernels
@@ -162,13 +163,7 @@ def test_the_logistic_root_is_found_from_any_state(bare_records, gamma):
     data = bare_records(a.reshape(-1, 1), y, [0, len(y)])
     state = ProxState(np.zeros(1), start.copy())
     kernels.prox_sweep(
-        data,
-        state,
-        np.array([z]),
-        loss="logistic",
-        clip=math.inf,
-        prox_step=gamma,
-        relaxation=0.5,
+        data, state, np.array([z]), loss="logistic", clip=math.inf, prox_step=gamma, relaxation=0.5
     )
     with mpmath.workdps(40):
         for found, row, s, label in zip(state.scale, a, start, y, strict=True):
@@ -380,29 +375,6 @@ def test_no_bit_depends_on_threads_or_kept_norms(make, layout, kind):
         assert_identical(again, results[0])
 
 
-@pytest.mark.isa
-@pairwise("layout", "convex", kind=KINDS)
-def test_fused_instruction_sets_give_the_same_bits(make, layout, loss, kind):
-    fused = [name for name in _core.isa_names() if name != "base"]
-    if len(fused) < 2:
-        pytest.skip("one instruction set with fused multiply-add here")
-    data = make(n=700, p=77, **layout)
-    before, results = _core.isa(), []
-    how = dict(loss=loss, clip=0.5, prox_step=2.0, relaxation=0.4, grid=2.0**-25)
-    if kind == "public":
-        how |= {"sigma": 0.3, "rng": 5}
-    try:
-        for name in fused:
-            _core._use_isa(name)
-            state = state_of(kind, data)
-            sums = [kernels.prox_sweep(data, state, z, **how) for z in centers(data, 2)]
-            results.append([*sums, *arrays(state)])
-    finally:
-        _core._use_isa(before)
-    for result in results[1:]:
-        assert_identical(result, results[0])
-
-
 def noise_of(data, *, sigma=1.5, grid=2.0**-20, rng=3, **how):
     """What a message holds beside its noiseless self; exact at z = 0, u = 0 and lam = 1/2."""
     how = dict(loss="logistic", clip=1.0, prox_step=1.0, relaxation=0.5, grid=grid) | how
@@ -425,12 +397,7 @@ def test_noise_is_the_draws_of_the_records_own_numbers(make, p):
         draws = np.empty((data.n, p))
         with NoiseStream(3) as stream, stream.release() as release:
             _core.gaussian(
-                release.key,
-                Purpose.USER,
-                np.full(data.n, sigma),
-                np.full(data.n, grid),
-                draws,
-                1,
+                release.key, Purpose.USER, np.full(data.n, sigma), np.full(data.n, grid), draws, 1
             )
         np.testing.assert_array_equal(noise, draws)
 
@@ -504,141 +471,71 @@ def test_z_may_be_part_of_the_state(make):
         assert_identical(arrays(ours), arrays(other))
 
 
-def read_only(a):
-    a.flags.writeable = False
-    return a
-
-
 GOOD_PUBLIC = {"state": "public", "sigma": 1.0, "grid": 2.0**-20}
-BAD = {
-    "z shape": ({"z": np.zeros(10)}, ValueError, r"z must have shape \(11,\)"),
-    "z infinite": ({"z": np.full(11, np.inf)}, ValueError, "z must be finite"),
-    "loss": ({"loss": "hinge"}, ValueError, "loss must be one of .* got 'hinge'"),
-    "clip": ({"clip": 0.0}, ValueError, "clip must .* got 0.0"),
-    "prox_step": ({"prox_step": math.inf}, ValueError, "prox_step must .* got inf"),
-    "prox_step text": ({"prox_step": "1"}, TypeError, "prox_step must .* got '1'"),
-    "product": (
-        {"prox_step": 1e-200, "clip": 1e-200},
-        ValueError,
-        "prox_step times clip must .* got 0.0",
-    ),
-    "relaxation 0": ({"relaxation": 0.0}, ValueError, "relaxation must .* got 0.0"),
-    "relaxation above 1": ({"relaxation": 1.1}, ValueError, r"relaxation must .* got 1.1"),
-    "relaxation NaN": ({"relaxation": math.nan}, ValueError, "relaxation must .* got nan"),
-    "grid 3": ({"grid": 3 * 2.0**-20}, ValueError, "grid must be a power of two"),
-    "grid fine": ({"grid": 2.0**-51}, ValueError, "grid must be at least"),
-    "grid coarse": ({"grid": 2.0**-3}, ValueError, "grid must be at most"),
-    "grid array": ({"grid": [2.0**-20] * 2}, ValueError, "grid must be a number"),
-    "grid without clip": (
-        {"clip": math.inf, "grid": 2.0**-20},
-        ValueError,
-        "grid must be None where",
-    ),
-    "rows collapsed": (
-        {"rows": np.arange(3)},
-        ValueError,
-        "rows must be None for a collapsed state",
-    ),
-    "rows int32": (
-        {"state": "public", "rows": np.arange(3, dtype=np.int32)},
-        ValueError,
-        "rows must be an int64",
-    ),
-    "rows list": ({"state": "public", "rows": [0, 1]}, ValueError, "rows must be an int64"),
-    "rows twice": ({"state": "public", "rows": np.array([1, 1])}, ValueError, "rows must be dist"),
-    "rows fall": ({"state": "per_user", "rows": np.array([2, 1])}, ValueError, "rows must be dist"),
-    "rows negative": (
-        {"state": "per_user", "rows": np.array([-1, 1])},
-        ValueError,
-        "rows must be distinct",
-    ),
-    "rows too large": (
+BAD = [
+    ({"z": np.zeros(10)}, r"z must have shape \(11,\)"),
+    ({"z": np.full(11, np.inf)}, "z must be finite"),
+    ({"prox_step": math.inf}, "prox_step must .* got inf"),
+    ({"prox_step": "1"}, "TypeError: prox_step must .* got '1'"),
+    ({"prox_step": 1e-200, "clip": 1e-200}, "prox_step times clip must .* got 0.0"),
+    ({"relaxation": 0.0}, "relaxation must .* got 0.0"),
+    ({"relaxation": 1.1}, r"relaxation must .* got 1.1"),
+    ({"relaxation": math.nan}, "relaxation must .* got nan"),
+    ({"grid": 2.0**-3}, "grid must be at most"),
+    ({"grid": [2.0**-20] * 2}, "grid must be a number"),
+    ({"rows": np.arange(3)}, "rows must be None for a collapsed state"),
+    ({"state": "public", "rows": np.arange(3, dtype=np.int32)}, "rows must be an int64"),
+    ({"state": "public", "rows": [0, 1]}, "rows must be an int64"),
+    ({"state": "public", "rows": np.array([1, 1])}, "rows must be dist"),
+    ({"state": "per_user", "rows": np.array([2, 1])}, "rows must be dist"),
+    ({"state": "per_user", "rows": np.array([-1, 1])}, "rows must be distinct"),
+    (
         {"state": "per_user", "rows": np.array([1, 300])},
-        ValueError,
         "rows must be distinct and increasing in 0 .. 299",
     ),
-    "sigma collapsed": (
-        {"sigma": 1.0},
-        ValueError,
-        "sigma must be None unless the state is public",
-    ),
-    "sigma per user": (
-        {"state": "per_user", "sigma": 1.0},
-        ValueError,
-        "sigma must be None unless",
-    ),
-    "sigma negative": (GOOD_PUBLIC | {"sigma": -1.0}, ValueError, "sigma must be finite"),
-    "sigma large": (GOOD_PUBLIC | {"sigma": 1e9}, ValueError, "sigma must be at most"),
-    "sigma array": (GOOD_PUBLIC | {"sigma": [1.0] * 3}, ValueError, "sigma must be a number"),
-    "sigma without clip": (
+    ({"sigma": 1.0}, "sigma must be None unless the state is public"),
+    ({"state": "per_user", "sigma": 1.0}, "sigma must be None unless"),
+    (GOOD_PUBLIC | {"sigma": -1.0}, "sigma must be finite"),
+    (GOOD_PUBLIC | {"sigma": 1e9}, "sigma must be at most"),
+    (GOOD_PUBLIC | {"sigma": [1.0] * 3}, "sigma must be a number"),
+    (
         {"state": "public", "sigma": 1.0, "clip": math.inf},
-        ValueError,
         "sigma must be None where clip is infinite",
     ),
-    "change_clip collapsed": ({"change_clip": 1.0}, ValueError, "change_clip must be None unless"),
-    "change_clip public": (
-        {"state": "public", "change_clip": 1.0},
-        ValueError,
-        "change_clip must be None unless",
-    ),
-    "change_clip 0": (
-        {"state": "per_user", "change_clip": 0.0},
-        ValueError,
-        "change_clip must be positive",
-    ),
-    "change_clip infinite": (
-        {"state": "per_user", "change_clip": math.inf},
-        ValueError,
-        "change_clip must be .*finite",
-    ),
-    "change_clip denormal": (
-        {"state": "per_user", "change_clip": 1e-310},
-        ValueError,
-        "change_clip must be at least",
-    ),
-    "rng": (GOOD_PUBLIC | {"rng": -1}, ValueError, "seed must be"),
-    "threads": ({"n_threads": 0}, ValueError, "n_threads"),
-    "state": ({"state": None}, TypeError, "state must be a ProxState, got NoneType"),
-    "common shape": (
+    ({"change_clip": 1.0}, "change_clip must be None unless"),
+    ({"state": "public", "change_clip": 1.0}, "change_clip must be None unless"),
+    ({"state": "per_user", "change_clip": 0.0}, "change_clip must be positive"),
+    ({"state": "per_user", "change_clip": math.inf}, "change_clip must be .*finite"),
+    ({"state": "per_user", "change_clip": 1e-310}, "change_clip must be at least"),
+    (GOOD_PUBLIC | {"rng": -1}, "seed must be"),
+    ({"state": None}, "TypeError: state must be a ProxState, got NoneType"),
+    (
         {"state": ProxState(np.zeros((300, 11)), np.zeros(299))},
-        ValueError,
         r"state.scale must be .* shape \(300,\)",
     ),
-    "scale shape": (
+    (
         {"state": ProxState(np.zeros((299, 11)), None)},
-        ValueError,
         r"state.common must be .* shape \(300, 11\), got",
     ),
-    "collapsed without scale": (
-        {"state": ProxState(np.zeros(11), None)},
-        ValueError,
-        "state.common must be",
-    ),
-    "common read-only": (
+    ({"state": ProxState(np.zeros(11), None)}, "state.common must be"),
+    (
         {"state": ProxState(read_only(np.zeros((300, 11))), None)},
-        ValueError,
         "state.common must be .* writeable",
     ),
-    "common float32": (
-        {"state": ProxState(np.zeros((300, 11), np.float32), None)},
-        ValueError,
-        "state.common must be a float64",
-    ),
-}
+    ({"state": ProxState(np.zeros((300, 11), np.float32), None)}, "state.common must be a float64"),
+]
 
 
-def test_bad_input_is_refused_by_name_and_leaves_the_state(make):
-    data = make()
-    for change, error, message in BAD.values():
-        good = dict(state="collapsed", z=np.zeros(11), loss="logistic", clip=1.0)
-        how = good | {"prox_step": 1.0, "relaxation": 0.5} | change
-        state = how.pop("state")
-        state = state_of(state, data) if isinstance(state, str) else state
-        before = copy(state) if isinstance(state, ProxState) else None
-        with pytest.raises(error, match=message):
-            kernels.prox_sweep(data, state, how.pop("z"), **how)
-        if before is not None:
-            assert_identical(arrays(state), arrays(before))
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_bad_input_is_refused_by_name_and_leaves_the_state(make, change, message):
+    data, good = make(), {"z": np.zeros(11), "loss": "logistic", "clip": 1.0, "relaxation": 0.5}
+    how = {"state": "collapsed", "prox_step": 1.0} | good | change
+    state = how.pop("state")
+    state = state_of(state, data) if isinstance(state, str) else state
+    before = copy(state) if isinstance(state, ProxState) else None
+    assert_refused(message, kernels.prox_sweep, data, state, how.pop("z"), **how)
+    if before is not None:
+        assert_identical(arrays(state), arrays(before))
 
 
 @pytest.mark.parametrize("start", [np.zeros(10), np.full(11, np.nan), "zeros"])

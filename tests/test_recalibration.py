@@ -139,7 +139,7 @@ def test_other_runs_have_none_and_say_so(how):
     how = {"solver": "gradient_descent", "budget": BUDGET, "rng": 1, "rounds": 5, **how}
     if how["solver"] == "objective_perturbation":
         del how["rounds"]
-    result = dpk.solve(how.pop("solver"), records(500), **how)
+    result = dpk.solve(how.pop("solver"), records(5000), **how)
     assert result.calibration is None
     assert not released(result)
     assert result.parameters["recalibrate"] is False

@@ -8,6 +8,7 @@ import runpy
 import numpy as np
 import pytest
 import scipy.sparse
+from makers import spy_on
 
 import dpkern as dpk
 from dpkern.cli import main
@@ -34,9 +35,6 @@ def moments(data, weights="size"):
     rows = rows.toarray() if scipy.sparse.issparse(rows) else rows
     p = np.repeat(data.weights(weights) / data.sizes, data.sizes)
     return (rows * p[:, np.newaxis]).T @ rows, rows.T @ (p * data.y)
-
-
-# ------------------------------------------------------------------------------ least squares
 
 
 @pytest.mark.parametrize("trust", ["central", "silo"])
@@ -71,9 +69,6 @@ def test_with_much_budget_it_tends_to_least_squares():
         np.testing.assert_allclose(w, np.linalg.solve(H, g), atol=0.05)
 
 
-# ------------------------------------------------------------------------------ releases
-
-
 @pytest.mark.parametrize(("neighbours", "of_H", "of_g"), [
     ("replace_one", math.sqrt(2.0) * R**2, 2.0 * R * B_Y), ("add_remove", R**2, R * B_Y),
 ])  # fmt: skip
@@ -100,15 +95,7 @@ def test_two_releases_share_the_budget_by_thirds(trust, neighbours, of_H, of_g):
 @pytest.mark.parametrize("trust", ["central", "silo"])
 def test_neighbours_move_the_sums_by_no_more_than_the_sensitivities(monkeypatch, trust):
     """The two worst records in place of each other: targets of both signs, far rows."""
-    seen = []
-    for kind in (GaussianSum, GaussianHessian):
-
-        def spy(mechanism, total, release=kind.release, **active):
-            seen.append((mechanism.sensitivity, total.copy()))
-            return release(mechanism, total, **active)
-
-        monkeypatch.setattr(kind, "release", spy)
-    data = make_data(intercept=False)
+    data, seen = make_data(intercept=False), spy_on(monkeypatch, GaussianSum, GaussianHessian)
     for axes, y in (((0, 1), (9.0, 9.0)), ((0, 0), (9.0, -9.0))):
         for axis, target in zip(axes, y, strict=True):
             X, targets = data.X.copy(), data.y.copy()
@@ -118,31 +105,10 @@ def test_neighbours_move_the_sums_by_no_more_than_the_sensitivities(monkeypatch,
     reached = np.zeros((2, 2))
     for k in (0, 1):
         for what in (0, 1):
-            (bound, one), (_, other) = seen[4 * k + what], seen[4 * k + 2 + what]
-            reached[k, what] = np.linalg.norm(one - other) / bound
+            (mechanism, one, _), (_, other, _) = seen[4 * k + what], seen[4 * k + 2 + what]
+            reached[k, what] = np.linalg.norm(one - other) / mechanism.sensitivity
     assert np.all(reached <= 1.0)
     assert np.all(reached.max(axis=0) > 0.99)
-
-
-def test_the_model_is_a_function_of_the_releases_alone(monkeypatch):
-    for kind in (GaussianSum, GaussianHessian):
-
-        def deaf(mechanism, total, release=kind.release, **active):
-            released = release(mechanism, total, **active)
-            rows = np.linspace(-1.0, 2.0, released.size).reshape(released.shape) * np.max(
-                mechanism.sigma
-            )
-            return rows + rows.swapaxes(-1, -2) if rows.ndim == 3 else rows
-
-        monkeypatch.setattr(kind, "release", deaf)
-    for trust in ("central", "silo"):
-        results = [dpk.solve("ridge", make_data(seed), budget=BUDGET, trust=trust, rng=0)
-                   for seed in (0, 1)]  # fmt: skip
-        np.testing.assert_array_equal(results[0].w, results[1].w)
-        assert results[0].history == results[1].history
-
-
-# ------------------------------------------------------------------------------ posterior mean
 
 
 def reference_ridge(H, g, s_H, s_g, size):
@@ -222,9 +188,6 @@ def test_it_is_not_worse_than_adassp_at_equal_budgets(source_tree, monkeypatch, 
         assert exact < ours < paper
         assert ours < 1.02 * sharp
         assert auto < ours
-
-
-# ------------------------------------------------------------------------------ target bounds
 
 
 def test_targets_beyond_their_bound_are_clipped_to_it():

@@ -51,9 +51,6 @@ def distribution(method, rate, mu, interval):
     return privacy_loss_distribution.PrivacyLossDistribution(pmf)
 
 
-# ------------------------------------------------------------------------------ one release
-
-
 def test_the_normal_laws_tails_are_as_exact_as_is_relied_on():
     rng = np.random.default_rng(0)
     for t in rng.uniform(-24.0, 24.0, 400):
@@ -153,9 +150,6 @@ def test_certified_deltas_bound_those_of_few_records_by_integration(n, K, noise)
                 assert true <= certified * (1.0 + 1e-9)
                 best = max(best, true / certified)
     assert best > (0.9 if n == 2 else 0.3)
-
-
-# ------------------------------------------------------------------------------ compositions
 
 
 def test_two_batches_by_integration_in_two_dimensions():

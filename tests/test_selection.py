@@ -625,9 +625,6 @@ def test_the_best_settings_win(number_of_runs):
     assert "step_size 1.0" in str(chosen)
 
 
-# ------------------------------------------------------------------------------ arguments
-
-
 @pytest.mark.parametrize(
     ("how", "message"),
     [

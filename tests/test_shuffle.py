@@ -332,9 +332,6 @@ def test_replacing_a_vector_moves_the_counts_by_less_than_the_charged_sensitivit
     assert worst > 0.8 * g
 
 
-# ---- mechanism and certificate
-
-
 def mechanism(ledger=None, rng=None, **changes):
     fields = {"what": "gradient", "dim": 50, "n": 30_950, "mu": 0.2}
     channel = Channel(

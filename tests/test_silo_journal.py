@@ -6,13 +6,14 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from makers import same
 
 import dpkern as dpk
 
 pytest.importorskip("cryptography")
 
 from local_stars import QueueStar
-from studies import identities, records_of, same, study_of, wisconsin
+from studies import identities, records_of, study_of, wisconsin
 
 from dpkern.federated.federation import Federation
 from dpkern.federated.journal import Journal, JournalError

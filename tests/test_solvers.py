@@ -4,15 +4,12 @@ import dataclasses
 import functools
 import json
 import math
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
 
 import numpy as np
 import pytest
 import scipy.sparse
+from makers import BUDGET, make_table
 from pairwise import covering
 
 import dpkern as dpk
@@ -28,15 +25,11 @@ from dpkern.models.penalties import (
     NonNegative,
     Simplex,
 )
-from dpkern.privacy import Release
 from dpkern.solvers import SOLVERS, Objective
 
 
 def make_data(task="classification", n=240, p=5, m=4, seed=0, **options):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, p))
-    z = X @ rng.standard_normal(p) + 0.5 * rng.standard_normal(n)
-    y = np.where(z > 0, "yes", "no") if task == "classification" else z
+    X, y = make_table(n, p, task, seed=seed, labels=("no", "yes"))
     options = {"row_bound": 2.0, "intercept": True} | options
     return dpk.SiloData.split(X, y, m, how="random", seed=seed, min_size=20, **options)
 
@@ -84,13 +77,6 @@ def alike(data, m):
     """m silos with the records of `data` each: every silo's optimum is the common one."""
     options = {"row_bound": data.row_bound, "intercept": data.intercept, "task": data.task}
     return dpk.SiloData.from_silos([(data.X, data.y)] * m, **options)
-
-
-def budget():
-    return dpk.Budget(epsilon=1.0, delta=1e-5)
-
-
-# ------------------------------------------------------------------------- noiseless limits
 
 
 def noiseless_cases():
@@ -235,7 +221,7 @@ def test_objective_is_infinite_where_a_constraint_does_not_hold():
 @pytest.mark.parametrize(("solver", "trust"), [o for o in OFFERED if o[0] in PENALIZED])
 def test_a_noisy_run_ends_inside_a_constraint_and_costs_what_it_costs_without(solver, trust):
     """Or, where steps are hidden, is refused: their bound knows no prox."""
-    options = {"budget": budget(), "clip": 1.0, "rng": 3, "trust": trust, **length(solver, 4)}
+    options = {"budget": BUDGET, "clip": 1.0, "rng": 3, "trust": trust, **length(solver, 4)}
     options |= users(solver, trust)
     data = make_data()
     free = dpk.solve(solver, data, **options)
@@ -252,7 +238,7 @@ def test_a_noisy_run_ends_inside_a_constraint_and_costs_what_it_costs_without(so
 
 @pytest.mark.parametrize("trust", ["central", "silo"])
 def test_hidden_federated_steps_refuse_a_penalty_without_a_bound_and_noisy_ones_take_it(trust):
-    options = {"budget": budget(), "clip": 1.0, "rng": 3, "rounds": 2, "local_steps": 3}
+    options = {"budget": BUDGET, "clip": 1.0, "rng": 3, "rounds": 2, "local_steps": 3}
     options |= {"penalty": Box([-0.1] * 6, 0.1), "trust": trust}
     if trust == "central":
         with pytest.raises(ValueError, match="for hidden local steps, got 'box', which acts"):
@@ -269,7 +255,7 @@ def test_sparse_and_dense_records_give_the_same_model(solver, trust, data):
     X = np.where(np.abs(data.X) > 0.8, data.X, 0.0)
     for feature_range in (None, (-2.0, 2.0)):
         options = {"row_bound": 2.0, "intercept": True, "feature_range": feature_range}
-        how = {"budget": budget(), "clip": 0.5, "rng": 1, "trust": trust, **length(solver, 5)}
+        how = {"budget": BUDGET, "clip": 0.5, "rng": 1, "trust": trust, **length(solver, 5)}
         how |= users(solver, trust)
         dense, sparse = (
             dpk.solve(solver, dpk.SiloData(rows, data.y, data.offsets, **options), **how)
@@ -328,10 +314,12 @@ def test_uniform_weights_move_the_optimum(data):
     assert np.max(np.abs(a - b)) > 1e-3
 
 
-def test_intercept_without_penalty_is_free_of_it(data):
-    result = dpk.solve(
-        "gradient_descent", data, budget=None, l2=0.5, rounds=4000, penalize_intercept=False
-    )
+@pytest.mark.parametrize(
+    ("name", "rounds"), [("gradient_descent", 4000), ("local_newton", 40)], ids=str
+)
+def test_intercept_without_penalty_is_free_of_it(data, name, rounds):
+    how = {"l2": 0.5, "rounds": rounds, "penalize_intercept": False}
+    result = dpk.solve(name, data, budget=None, **how)
     objective = Objective(data, dpk.losses.Logistic(), l2=0.5, penalize_intercept=False)
     np.testing.assert_allclose(result.w, objective.minimum()[0], atol=1e-6)
 
@@ -342,91 +330,15 @@ def test_noiseless_clipped_run_minimises_the_huberised_loss(data):
     assert result.converged
 
 
-# --------------------------------------------------------------------------- certificates
-
-
-def recomputed_mu(certificate, m):
-    """mu from the releases alone: sum of times D^2 / s^2 per silo, the largest silo counts."""
-    totals = [Fraction(0)] * m
-    for release in certificate.releases:
-        per_silo = isinstance(release.sensitivity, tuple)
-        for j in range(m):
-            d = release.sensitivity[j] if per_silo else release.sensitivity
-            s = release.std[j] if per_silo else release.std
-            totals[j] += release.times * (Fraction(d) / Fraction(s)) ** 2
-    return math.sqrt(max(totals))
-
-
-CASES = [
-    ("gradient_descent", {"trust": "central"}),
-    ("gradient_descent", {"trust": "silo"}),
-    ("gradient_descent", {"trust": "central", "weights": "uniform"}),
-    ("gradient_descent", {"trust": "silo", "weights": "uniform"}),
-    ("federated_gd", {}),
-    ("federated_gd", {"weights": "uniform"}),
-]
-
-
-@pytest.mark.parametrize(("name", "options"), CASES)
-@pytest.mark.parametrize("rounds", [1, 7, 100])
-def test_certificate_is_the_budget_and_never_above_it(data, name, options, rounds):
-    result = dpk.solve(name, data, budget=budget(), clip=0.7, rounds=rounds, rng=0, **options)
-    certificate = result.privacy
-    assert certificate.epsilon(1e-5) <= 1.0
-    assert certificate.epsilon(1e-5) == pytest.approx(1.0, rel=1e-6)
-    assert certificate.mu == pytest.approx(recomputed_mu(certificate, data.m), rel=1e-12)
-    assert Fraction(certificate.mu) <= Fraction(budget().mu) * (1 + Fraction(1, 2**40))
-    assert sum(release.times for release in certificate.releases) == rounds
-    assert certificate.trust == options.get("trust", "central")
-    assert certificate.noise == "seeded: not private"
-    assert certificate.arithmetic == "grid"
-
-
-def test_sensitivity_in_the_ledger_is_what_replacing_a_record_can_do(data):
-    """Worst neighbours on purpose: the released sum moves by the ledger's D, and not by more."""
-    X = np.zeros((40, 3))
-    X[:, 0] = 10.0
-    y = np.where(np.arange(40) % 2 == 0, 1.0, -1.0)
-    sums = []
-    for last in (1.0, -1.0):
-        labels = np.append(y[:-1], last)
-        silo = dpk.SiloData(X, labels, [0, 40])
-        sums.append(dpk.kernels.glm_gradient(silo, np.zeros(3), clip=0.5, grid=2.0**-20)[0])
-    moved = np.linalg.norm(sums[0] - sums[1])
-    result = dpk.solve("gradient_descent", silo, budget=budget(), clip=0.5, rounds=1, step_size=1.0)
-    assert 0.999 * result.privacy.releases[0].sensitivity < moved
-    assert moved <= result.privacy.releases[0].sensitivity
-
-
 def test_paper_mode_of_32_equal_silos_certifies_5_30_where_1_is_claimed():
     data = make_data(n=640, m=32, row_bound=1.0)
     data = dpk.SiloData(data.X.copy(), data.y, np.arange(33) * 20, row_bound=1.0)
     result = dpk.solve(
-        "federated_gd", data, budget=budget(), clip=1.0, rounds=1, weights="uniform",
+        "federated_gd", data, budget=BUDGET, clip=1.0, rounds=1, weights="uniform",
         calibration="paper",
     )  # fmt: skip
     assert result.privacy.claimed == {"epsilon": 1.0, "delta": 1e-5}
     assert round(result.privacy.epsilon(1e-5), 2) == 5.30
-
-
-@pytest.mark.parametrize("m", [1, 8, 32])
-def test_paper_noise_of_equal_silos_gives_root_m_times_the_claimed_mu(m):
-    X = np.random.default_rng(0).standard_normal((m * 20, 3))
-    data = dpk.SiloData(X, np.sign(X[:, 0]), np.arange(m + 1) * 20)
-    result = dpk.solve(
-        "federated_gd", data, budget=budget(), clip=1.0, rounds=5, step_size=0.1,
-        calibration="paper",
-    )  # fmt: skip
-    claimed = 1.0 / math.sqrt(2.0 * math.log(1e5))
-    assert result.privacy.mu == pytest.approx(math.sqrt(m) * claimed, rel=1e-9)
-
-
-def test_paper_noise_of_wang_2017_gives_the_claimed_mu_of_the_formula():
-    data = make_data()
-    result = dpk.solve(
-        "gradient_descent", data, budget=budget(), clip=1.0, rounds=50, calibration="paper"
-    )
-    assert result.privacy.mu == pytest.approx(1.0 / math.sqrt(2.0 * math.log(1e5)), rel=1e-9)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -441,17 +353,12 @@ def test_certificate_names_label_dependent_partitions_and_training_monitors():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((200, 3)), rng.integers(0, 2, 200)
     data = dpk.SiloData.split(X, y, 2, how="by_label", seed=0, row_bound=1.0)
-    result = dpk.solve(
-        "gradient_descent", data, budget=budget(), clip=1.0, rounds=2, monitor="train"
-    )
+    result = dpk.solve("gradient_descent", data, budget=BUDGET, clip=1.0, rounds=2, monitor="train")
     notes = " ".join(result.privacy.notes)
     assert "label" in notes
     assert "non-private diagnostic" in notes
     assert len(result.history["objective"]) == 2
     assert result.history["accuracy"][-1] == result.score(X, y)
-
-
-# ----------------------------------------------------------------- noise of the released bits
 
 
 @pytest.mark.statistical
@@ -467,33 +374,25 @@ def test_certificate_names_label_dependent_partitions_and_training_monitors():
             {"trust": "silo", "weights": "uniform"},
             lambda d: 2 * np.sqrt(np.sum(1.0 / d.sizes**2)) / d.m,
         ),
+        ("fixed_point", {"operator": "gradient", "step_size": 0.3}, lambda d: 0.6 / d.n),
+        (
+            "fixed_point",
+            {"operator": "coordinate", "step_size": 0.3, "relaxation": 0.5},
+            lambda d: 0.3 / d.n,
+        ),
+        ("fixed_point", {"operator": "admm", "prox_step": 0.3}, lambda d: 0.6 / d.n),
     ],
 )
 def test_noise_of_the_released_step_has_the_calibrated_deviation(data, name, options, expected):
-    clean = dpk.solve(name, data, budget=None, clip=1.0, rounds=1, step_size=1.0, **options).w
+    how = {"clip": 1.0, "rounds": 1, "step_size": 1.0} | options
+    clean = dpk.solve(name, data, budget=None, **how).w
     total = dpk.Budget(mu=0.5)
     draws = np.array(
-        [
-            dpk.solve(
-                name, data, budget=total, clip=1.0, rounds=1, step_size=1.0, rng=seed, **options
-            ).w
-            - clean
-            for seed in range(400)
-        ]
+        [dpk.solve(name, data, budget=total, rng=seed, **how).w - clean for seed in range(400)]
     )
     std = expected(data) / total.mu
     assert np.mean(draws**2) == pytest.approx(std**2, rel=5 * math.sqrt(2 / draws.size))
     assert np.all(np.abs(np.mean(draws, axis=0)) < 5 * std / math.sqrt(len(draws)))
-
-
-def test_rounds_and_silos_get_different_noise(data):
-    seen = []
-    dpk.solve(
-        "gradient_descent", data, budget=budget(), clip=1e-3, rounds=3, trust="silo", rng=1,
-        callback=lambda t, release: seen.append((t, release)),
-    )  # fmt: skip
-    assert [t for t, _ in seen] == [0, 1, 2]
-    assert all(isinstance(release, Release) for _, release in seen)
 
 
 # -------------------------------------------------------------------------- determinism
@@ -503,7 +402,7 @@ def test_rounds_and_silos_get_different_noise(data):
 def test_same_seed_gives_the_same_bits_for_any_number_of_threads(solver, trust):
     data = make_data(n=4000, p=30)
     how = {"clip": 1.0, "rng": 7, "trust": trust, **length(solver, 5), **users(solver, trust)}
-    runs = [dpk.solve(solver, data, budget=budget(), n_threads=k, **how).w for k in (1, 2, 3, 7)]
+    runs = [dpk.solve(solver, data, budget=BUDGET, n_threads=k, **how).w for k in (1, 2, 3, 7)]
     for w in runs[1:]:
         np.testing.assert_array_equal(w, runs[0])
 
@@ -514,7 +413,7 @@ def test_runs_in_several_threads_at_once_are_those_of_one_thread(solver):
 
     def run(seed):
         return dpk.solve(
-            solver, data, budget=budget(), clip=1.0, rng=seed, n_threads=2, **length(solver, 5)
+            solver, data, budget=BUDGET, clip=1.0, rng=seed, n_threads=2, **length(solver, 5)
         ).w
 
     with ThreadPoolExecutor(4) as pool:
@@ -523,31 +422,9 @@ def test_runs_in_several_threads_at_once_are_those_of_one_thread(solver):
         np.testing.assert_array_equal(w, run(seed))
 
 
-FORK = """
-import os, sys
-import numpy as np
-import dpkern as dpk
-X = np.random.default_rng(0).standard_normal((4000, 30))
-data = dpk.SiloData(X, np.sign(X[:, 0]), [0, 4000], row_bound=1.0)
-run = lambda: dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=1.0), clip=1.0, rounds=3,
-                        rng=5, n_threads=2).w
-before = run()
-child = os.fork()
-if child == 0:
-    os._exit(0 if np.array_equal(run(), before) else 1)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-@pytest.mark.processes
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_run_in_a_forked_child_finishes_with_the_same_bits():
-    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=60)
-
-
 @every_offer
 def test_without_a_seed_every_run_is_fresh(solver, trust, data):
-    options = {"budget": budget(), "clip": 1.0, "trust": trust, **length(solver, 1)}
+    options = {"budget": BUDGET, "clip": 1.0, "trust": trust, **length(solver, 1)}
     options |= users(solver, trust)
     a, b = (dpk.solve(solver, data, **options) for _ in range(2))
     assert a.privacy.noise == "os"
@@ -557,23 +434,10 @@ def test_without_a_seed_every_run_is_fresh(solver, trust, data):
 def test_a_stream_serves_several_runs_without_repeating_a_draw(data):
     with dpk.NoiseStream(3) as stream:
         runs = [
-            dpk.solve("gradient_descent", data, budget=budget(), clip=1.0, rounds=1, rng=stream).w
+            dpk.solve("gradient_descent", data, budget=BUDGET, clip=1.0, rounds=1, rng=stream).w
             for _ in range(2)
         ]
     assert np.all(runs[0] != runs[1])
-
-
-# ----------------------------------------------------------------------------- steps
-
-
-def test_theorem_steps_are_those_of_the_utility_theorem(data):
-    result = dpk.solve("federated_gd", data, budget=None, l2=0.1, rounds=5, step_size="theorem")
-    L = 0.25 * 4.0 * (1 + 2.0**-40) + 0.1
-    gamma = max(8 * L / 0.1 - 1, 1)
-    np.testing.assert_allclose(
-        result.history["step_size"], 2 / (0.1 * (np.arange(1, 6) + gamma)), rtol=1e-12
-    )
-    assert result.history["step_size"][0] <= 1 / (4 * L)
 
 
 def test_step_sequence_is_used_as_given(data):
@@ -605,7 +469,7 @@ def test_saved_model_comes_back_whole(tmp_path, task):
     data = make_data(task, feature_range=(-4.0, 4.0))
     loss = "logistic" if task == "classification" else dpk.losses.Huber(delta=0.5)
     result = dpk.solve(
-        "federated_gd", data, budget=budget(), clip=1.0, rounds=3, loss=loss, monitor="train"
+        "federated_gd", data, budget=BUDGET, clip=1.0, rounds=3, loss=loss, monitor="train"
     )
     path = tmp_path / "model.npz"
     result.save(path)
@@ -650,9 +514,6 @@ def test_foreign_file_is_no_model(tmp_path):
         dpk.load(path)
     with pytest.raises(FileNotFoundError):
         dpk.load(tmp_path / "missing.npz")
-
-
-# ------------------------------------------------------------------- steps and grids refused
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from makers import Logistic, assert_refused, spy_on_calls
 
 import dpkern as dpk
 from dpkern.privacy import gdp_epsilon, gdp_mu
 from dpkern.privacy.guarantees.binomial import binomial_mu
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
-from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.releases import means, returned
 
@@ -31,16 +31,8 @@ def silos(sizes=SIZES, seed=0, **options):
     return dpk.SiloData.from_silos(parts, **{"row_bound": 2.0} | options)
 
 
-class Logistic(dpk.Oracle):
-    """Logistic regression in NumPy."""
-
-    name, smoothness = "my logistic", 0.25 * 4.0 * (1.0 + 2.0**-40)
-
-    def dim(self, data):
-        return data.n_features
-
-    def gradients(self, w, X, y):
-        return (-y / (1.0 + np.exp(y * (X @ w))))[:, np.newaxis] * X
+class Smooth(Logistic):
+    smoothness = 0.25 * 4.0 * (1.0 + 2.0**-40)
 
 
 class Several(dpk.Oracle):
@@ -58,20 +50,6 @@ class Several(dpk.Oracle):
 def solve(name, data=None, **options):
     options = {"budget": BUDGET, "clip": C, "rounds": 6, "rng": 3, "trust": "silo"} | options
     return dpk.solve(name, silos() if data is None else data, **options)
-
-
-@pytest.fixture
-def spied(monkeypatch):
-    """(mechanism, sums, what left) of every release."""
-    seen, release = [], GaussianSum.release
-
-    def spy(mechanism, total, **active):
-        released = release(mechanism, total, **active)
-        seen.append((mechanism, total.copy(), released.copy()))
-        return released
-
-    monkeypatch.setattr(GaussianSum, "release", spy)
-    return seen
 
 
 # ----------------------------------------------------------------------------------- noise and cost
@@ -103,12 +81,6 @@ def test_a_restart_begins_where_the_run_before_returns():
     restarted = solve("prox_svrg", restarts=4, returns="average", **how)
     descent = solve("gradient_descent", **how)
     np.testing.assert_allclose(restarted.coef, descent.coef, rtol=1e-12)
-
-
-def test_one_pass_costs_one_release():
-    ((std, _, times),) = stds(solve("prox_sgd", rounds=5, batch_size=4).privacy, "gradients")
-    assert times == 5
-    np.testing.assert_allclose(std, 2.0 * C / MU, rtol=1e-9)
 
 
 @pytest.mark.parametrize("trust", ["silo", "central"])
@@ -149,7 +121,7 @@ def test_a_difference_is_clipped_by_public_points_alone(spied, step):
     w, h, before = np.zeros(4), 0.0, np.zeros(4)
     for r, (mechanism, _, released) in enumerate(spied):
         if r:
-            C_r = min(2.0 * C, max(Logistic.smoothness * np.linalg.norm(w - before), C * 2.0**-20))
+            C_r = min(2.0 * C, max(Smooth.smoothness * np.linalg.norm(w - before), C * 2.0**-20))
             assert C_r < 2.0 * C
             assert C_r < mechanism.sensitivity < C_r * (1.0 + 1e-3)
         h = h + scale @ released if r else scale @ released
@@ -232,23 +204,17 @@ def test_silos_that_come_and_go_spend_the_budget_and_no_more(name, trust):
 
 def test_a_silos_weight_multiplies_vectors_that_are_clipped(monkeypatch):
     """om_j clip(g), no longer than om_j C: clipping om_j g instead would be another objective."""
-    seen, release = [], BinomialSum.release
-
-    def spy(mechanism, V, **how):
-        seen.append((np.array(V), how["bound"]))
-        return release(mechanism, V, **how)
-
-    monkeypatch.setattr(BinomialSum, "release", spy)
+    calls = spy_on_calls(monkeypatch, BinomialSum, "release")
     data, clip = silos((10, 40)), 0.05
     solve("minibatch_sgd", data, trust="shuffle", weights="uniform", rounds=1, clip=clip)
-    ((V, bound),) = seen
+    (((_, V), how, _),) = calls
     g = -0.5 * data.y[:, np.newaxis] * data.transform.apply(data.X)
     norms = np.linalg.norm(g, axis=1)
     assert np.mean(norms > 4.0 * clip) > 0.9  # longer than the clip whatever their weight
     weights = np.repeat([1.0, 0.25], [10, 40])
     expected = weights * np.minimum(1.0, clip / norms)
     np.testing.assert_allclose(V, expected[:, np.newaxis] * g, rtol=1e-9, atol=1e-15)
-    assert bound == clip
+    assert how["bound"] == clip
 
 
 def test_certificate_of_the_shuffle_is_that_of_its_coins():
@@ -341,7 +307,7 @@ def test_paper_noise_far_above_a_small_difference_finds_a_grid(name):
 
 def both(name, **options):
     """The same run with the package's logistic loss and with the user's."""
-    return [solve(name, **model, **options) for model in ({}, {"model": Logistic()})]
+    return [solve(name, **model, **options) for model in ({}, {"model": Smooth()})]
 
 
 @pytest.mark.parametrize(("name", "trust"), NOISY_GRADIENTS)
@@ -387,7 +353,7 @@ def test_one_norm_over_all_tensors_is_clipped(spied):
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e200])
 @pytest.mark.parametrize("name", ["minibatch_sgd", "spider"])
 def test_records_without_a_finite_gradient_count_as_nothing_or_as_clipped_ones(name, bad, spied):
-    class Broken(Logistic):
+    class Broken(Smooth):
         def gradients(self, w, X, y):
             G = super().gradients(w, X, y)
             G[::3] = bad
@@ -401,18 +367,18 @@ def test_records_without_a_finite_gradient_count_as_nothing_or_as_clipped_ones(n
 
 
 def test_any_layout_of_gradients_serves():
-    class Other(Logistic):
+    class Other(Smooth):
         def gradients(self, w, X, y):
             return np.asfortranarray(super().gradients(w, X, y))
 
-    one, other = (solve("spider", model=model, step_size=0.1) for model in (Logistic(), Other()))
+    one, other = (solve("spider", model=model, step_size=0.1) for model in (Smooth(), Other()))
     np.testing.assert_array_equal(one.w, other.w)
 
 
 def test_chunks_change_no_bit():
-    one = solve("spider", model=Logistic(), step_size=0.1, trust="central", weights="uniform")
+    one = solve("spider", model=Smooth(), step_size=0.1, trust="central", weights="uniform")
 
-    class Row(Logistic):
+    class Row(Smooth):
         """The gradient of a record wherever it stands."""
 
         chunk_bytes = 7 * 8 * 4
@@ -429,18 +395,18 @@ def test_weights_far_apart_are_no_reason_to_refuse_a_model():
     data = silos((2, 3000))
     options = {"trust": "central", "weights": "uniform", "rounds": 2, "step_size": 0.1}
     budget = dpk.Budget(epsilon=0.001, delta=DELTA)
-    result = solve("minibatch_sgd", data, model=Logistic(), budget=budget, **options)
+    result = solve("minibatch_sgd", data, model=Smooth(), budget=budget, **options)
     linear = solve("minibatch_sgd", data, budget=budget, **options)
     np.testing.assert_allclose(result.w, linear.w, rtol=1e-3)
 
 
 def test_certificate_names_what_is_taken_as_true_of_a_users_model():
-    place = solve("minibatch_sgd", model=Logistic(), step_size=0.1, rounds=2).privacy.notes
+    place = solve("minibatch_sgd", model=Smooth(), step_size=0.1, rounds=2).privacy.notes
     assert any(
         "'my logistic'" in note and "this record, its place and public" in note for note in place
     )
     moved = solve(
-        "minibatch_sgd", model=Logistic(), step_size=0.1, rounds=2, neighbours="add_remove",
+        "minibatch_sgd", model=Smooth(), step_size=0.1, rounds=2, neighbours="add_remove",
         public_size=SIZES,
     ).privacy.notes  # fmt: skip
     assert any("'my logistic'" in note and "nor on its place" in note for note in moved)
@@ -500,14 +466,9 @@ def test_random_iterates_are_all_possible():
     assert len(seen) == 3
 
 
-# ------------------------------------------------------------------------------------------- errors
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("minibatch_sgd", {"returns": "best"}, "returns must be 'auto' or 'last'"),
-        ("minibatch_sgd", {"sampling": "with_replacement"}, "sampling must be 'full' or"),
         ("minibatch_sgd", {"batch_size": 3}, "batch_size must be None with sampling='full', got 3"),
         (
             "minibatch_sgd",
@@ -521,17 +482,13 @@ def test_random_iterates_are_all_possible():
         ("minibatch_sgd", {"sampling": "without_replacement", "batch_size": 5,
                            "budget": dpk.Budget(mu=1.0)}, "needs a budget given as epsilon and"),
         ("spider", {"refresh_share": 1.0}, "refresh_share must lie strictly between 0 and 1"),
-        ("spider", {"variant": "other"}, "variant must be 'spider' or 'alternate'"),
-        ("spider", {"refresh_every": 0}, "refresh_every"),
         ("spider", {"sampling": "poisson", "batch_size": 3}, "sampling must be"),
         ("spider", {"trust": "central", "calibration": "paper"}, "needs trust='silo'"),
-        ("prox_sgd", {"neighbours": "add_remove"}, "neighbours must be 'replace_one'"),
-        ("prox_sgd", {"rounds": None}, "rounds"),
-        ("prox_svrg", {"restarts": 0}, "restarts"),
-        ("local_sgd", {"noise": "never"}, "noise must be 'step' or 'round'"),
+        ("prox_sgd", {"rounds": None}, "TypeError: rounds"),
         ("local_sgd", {"noise": "step", "trust": "central"}, "noise='step' needs trust='silo'"),
         ("local_sgd", {"noise": "round", "participation": 2}, "noise='round' needs participation"),
-        ("local_sgd", {"noise": "round", "model": Logistic(), "step_size": 0.1}, "must be linear"),
+        ("local_sgd", {"noise": "round", "model": Smooth(), "step_size": 0.1},
+         "TypeError: must be linear"),
         ("minibatch_sgd", {"neighbours": "add_remove", "public_size": SIZES, "trust": "shuffle"},
          "neighbours must be 'replace_one' with trust='shuffle'"),
         ("minibatch_sgd", {"model": Several()}, "step_size='auto' needs a loss with a bounded"),
@@ -539,6 +496,4 @@ def test_random_iterates_are_all_possible():
     ],
 )  # fmt: skip
 def test_bad_choices_are_refused_by_name_before_anything_is_released(name, options, message):
-    with pytest.raises((TypeError, ValueError), match=message) as error:
-        solve(name, **options)
-    assert not getattr(error.value, "__notes__", None)
+    assert_refused(message, solve, name, **options)

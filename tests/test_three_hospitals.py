@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from network import free_port
 
 import dpkern as dpk
 from dpkern.privacy import Certificate
@@ -20,12 +20,6 @@ pytest.importorskip("cryptography")
 pytest.importorskip("flwr")
 
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def ended(process):

@@ -3,6 +3,7 @@
 import mpmath
 import numpy as np
 import pytest
+from makers import FUSED, assert_same_on
 
 from dpkern import _core
 
@@ -129,15 +130,4 @@ def test_the_place_in_a_block_changes_no_bit(name):
 
 @pytest.mark.isa
 def test_fused_instruction_sets_give_the_same_bits(name):
-    fused = [isa for isa in _core.isa_names() if isa != "base"]
-    if len(fused) < 2:
-        pytest.skip("one instruction set with fused multiply-add here")
-    before, results = _core.isa(), []
-    try:
-        for isa in fused:
-            _core._use_isa(isa)
-            results.append(evaluate(name, points(name)))
-    finally:
-        _core._use_isa(before)
-    for result in results[1:]:
-        np.testing.assert_array_equal(result, results[0])
+    assert_same_on(FUSED, lambda: [evaluate(name, points(name))])

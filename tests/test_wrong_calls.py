@@ -5,13 +5,13 @@ in silence, or with a budget charged.
 """
 
 import gzip
+import itertools
 import math
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 
 import dpkern as dpk
 from dpkern.cli import main
@@ -217,74 +217,69 @@ def test_sheets_of_other_layouts_are_read(capsys, tmp_path, content):
 
 
 COMMANDS = [
-    (["fit", "good.csv", "--epsilon", "1.0e", "--delta", "1e-5"], "--epsilon: invalid float value"),
-    (["fit", "good.csv", "--epsilon", "1,5", "--delta", "1e-5"], "--epsilon: invalid float value"),
-    (["fit", "good.csv", "--epsilon", "-1", "--delta", "1e-5"], "--epsilon must be positive and"),
-    (["fit", "good.csv", "--epsilon", "1e-5", "--delta", "1"], "--delta must lie strictly between"),
-    (["fit", "good.csv", "--epsilon", "1", "--delta", "30"], "--delta must lie strictly between 0"),
-    (["fit", "good.csv", "--epsilon", "1"], "--epsilon needs --delta, well below 1 / (number of"),
-    (["fit", "good.csv"], "give a budget with --epsilon and --delta, or say --no-privacy"),
-    ([*FIT, "--solver", "gradient_decent"], "did you mean 'gradient_descent'?"),
-    ([*FIT, "--loss", "logit"], "did you mean 'logistic'?"),
-    ([*FIT, "--round", "3"], "unrecognized argument --round; did you mean '--rounds'?"),
-    ([*FIT, "--rounds", "1.5"], "--rounds: invalid int value: '1.5'"),
-    ([*FIT, "--rounds", "-1"], "--rounds must be at least 1, got -1"),
-    ([*FIT, "--set", "penalty=lasso:1"], "--set penalty must be l1:STRENGTH or"),
-    ([*FIT, "--hidden", "a"], "--hidden: must be a comma-separated list, got 'a': numbers alone"),
-    ([*FIT, "--target", "sick"], "target must be a column, got 'sick': columns are age, bmi, ill"),
-    ([*FIT, "--classes", "healthy,ill"], "the target must hold labels of classes only"),
-    ([*FIT, "--silos", "100"], "--silos must be at most the 30 training records, got 100"),
-    ([*FIT, "--max-records", "2"], "--max-records must be left out without person"),
-    ([*FIT, "--feature-range", "0,1"], "0,1: No such file or directory"),
-    ([*FIT, "--feature-range", "ranges.csv"], "line 1 must have lo < hi, both finite, got 100.0"),
-    ([*FIT, "--feature-range", "comma.csv"], "line 1 must be lo,hi or name,lo,hi with numbers"),
-    ([*FIT, "--sep", ";"], "between ';' as --sep says, got one column: the file seems to have ','"),
-    ([*FIT, "--task", "regression"], "the target must be real numbers for regression, got strings"),
-    ([*FIT, "--test", "bare.csv"], "must have a header with the names of the model's columns, got"),
-    ([*FIT, "--test", "third.csv"], "its target holds other values than labels of the training"),
-    ([*FIT, "--schema", "blank.json"], "must have no blanks, got null or nothing for hi of age"),
-    ([*FIT, "--schema", "nan.json"], "lo and hi of column 'age' must be finite with lo < hi"),
-    ([*FIT, "--schema", "cut.json"], "cut.json must be JSON, got"),
-    ([*FIT, "--schema", "cert.json"], 'a schema must be an object with "dpkern_schema": 1'),
-    ([*FIT, "--schema", "schema.json", "--target", "ill"], "--target was given, and --schema says"),
-    ([*FIT, "--ledger", "used.json"], "nothing was charged or released"),
-    ([*FIT, "--ledger", "model.npz"], "model.npz is another kind of file"),
-    ([*FIT, "--out", "good.csv"], "good.csv is read by this command; write to another file"),
-    ([*FIT, "--out", "nowhere/m.npz"], "nowhere/m.npz: there is no folder nowhere"),
-    ([*FIT, "--out", "."], ". must be a regular file, or not be there, got a folder"),
-    ([*FIT, "--out", "m", "--certificate", "./m"], "--out and --certificate must be two files"),
-    (["fit", "nowhere.csv", *BUDGET], "nowhere.csv: No such file or directory"),
-    (["predict", "cert.json", "good.csv"], "cert.json: not a dpkern model"),
-    (["predict", "cut.npz", "good.csv"], "cut.npz: not a dpkern model"),
-    (["predict", "good.csv", "model.npz"], "good.csv: not a dpkern model"),
-    (
-        ["predict", "model.npz", "bare.csv"],
-        "or say --no-header if the features are, in order, 'age'",
-    ),
-    (["predict", "model.npz", "names.csv"], "column 0 must be 'age', got 'bmi'; the order differs"),
-    (["verify", "cut.json"], "cut.json is not JSON ("),
-    (["verify", "good.csv"], "good.csv is not JSON"),
-    (["verify", "schema.json"], "its format is not 'dpkern certificate'"),
-    (
-        ["ledger", "used.json", "--epsilon", "2", "--delta", "1e-3"],
-        "--epsilon must be that of used",
-    ),
-    (["plan", "good.csv", *BUDGET], "required: --records, --features"),
-    (["plan", "--records", "0", "--features", "2", *BUDGET], "must be at least 1, got 0"),
-    (["compare", "good.csv", "--epsilons", "a,b", "--delta", "1e-3"], "got 'a,b': numbers alone"),
-    (["compare", "good.csv", "--epsilons", "-1", "--delta", "1e-3"], "--epsilons must be positive"),
-    (["schema", "good.csv", "--names", "a,b,c"], "looks like names of columns: leave out --names"),
-    (["schema", "good.csv", "--ignore", "ill"], "must name different columns"),
-    (["schema", "good.csv", "--rename", "sex=x"], "rename must have names of single columns"),
-    ([*SILO, "--ledger", "used.json", "--any-plan"], "study.toml must be TOML, got Expected '='"),
-    (["budget"], "invalid choice: 'budget'; choose from fit, predict"),
+    ("fit good.csv --epsilon 1.0e --delta 1e-5", "--epsilon: invalid float value"),
+    ("fit good.csv --epsilon 1,5 --delta 1e-5", "--epsilon: invalid float value"),
+    ("fit good.csv --epsilon -1 --delta 1e-5", "--epsilon must be positive and"),
+    ("fit good.csv --epsilon 1e-5 --delta 1", "--delta must lie strictly between"),
+    ("fit good.csv --epsilon 1 --delta 30", "--delta must lie strictly between 0"),
+    ("fit good.csv --epsilon 1", "--epsilon needs --delta, well below 1 / (number of"),
+    ("fit good.csv", "give a budget with --epsilon and --delta, or say --no-privacy"),
+    ("FIT --solver gradient_decent", "did you mean 'gradient_descent'?"),
+    ("FIT --loss logit", "did you mean 'logistic'?"),
+    ("FIT --round 3", "unrecognized argument --round; did you mean '--rounds'?"),
+    ("FIT --rounds 1.5", "--rounds: invalid int value: '1.5'"),
+    ("FIT --rounds -1", "--rounds must be at least 1, got -1"),
+    ("FIT --set penalty=lasso:1", "--set penalty must be l1:STRENGTH or"),
+    ("FIT --hidden a", "--hidden: must be a comma-separated list, got 'a': numbers alone"),
+    ("FIT --target sick", "target must be a column, got 'sick': columns are age, bmi, ill"),
+    ("FIT --classes healthy,ill", "the target must hold labels of classes only"),
+    ("FIT --silos 100", "--silos must be at most the 30 training records, got 100"),
+    ("FIT --max-records 2", "--max-records must be left out without person"),
+    ("FIT --feature-range 0,1", "0,1: No such file or directory"),
+    ("FIT --feature-range ranges.csv", "line 1 must have lo < hi, both finite, got 100.0"),
+    ("FIT --feature-range comma.csv", "line 1 must be lo,hi or name,lo,hi with numbers"),
+    ("FIT --sep ;", "between ';' as --sep says, got one column: the file seems to have ','"),
+    ("FIT --task regression", "the target must be real numbers for regression, got strings"),
+    ("FIT --test bare.csv", "must have a header with the names of the model's columns, got"),
+    ("FIT --test third.csv", "its target holds other values than labels of the training"),
+    ("FIT --schema blank.json", "must have no blanks, got null or nothing for hi of age"),
+    ("FIT --schema nan.json", "lo and hi of column 'age' must be finite with lo < hi"),
+    ("FIT --schema cut.json", "cut.json must be JSON, got"),
+    ("FIT --schema cert.json", 'a schema must be an object with "dpkern_schema": 1'),
+    ("FIT --schema schema.json --target ill", "--target was given, and --schema says"),
+    ("FIT --ledger used.json", "nothing was charged or released"),
+    ("FIT --ledger model.npz", "model.npz is another kind of file"),
+    ("FIT --out good.csv", "good.csv is read by this command; write to another file"),
+    ("FIT --out nowhere/m.npz", "nowhere/m.npz: there is no folder nowhere"),
+    ("FIT --out .", ". must be a regular file, or not be there, got a folder"),
+    ("FIT --out m --certificate ./m", "--out and --certificate must be two files"),
+    ("fit nowhere.csv BUDGET", "nowhere.csv: No such file or directory"),
+    ("predict cert.json good.csv", "cert.json: not a dpkern model"),
+    ("predict cut.npz good.csv", "cut.npz: not a dpkern model"),
+    ("predict good.csv model.npz", "good.csv: not a dpkern model"),
+    ("predict model.npz bare.csv", "or say --no-header if the features are, in order, 'age'"),
+    ("predict model.npz names.csv", "column 0 must be 'age', got 'bmi'; the order differs"),
+    ("verify cut.json", "cut.json is not JSON ("),
+    ("verify good.csv", "good.csv is not JSON"),
+    ("verify schema.json", "its format is not 'dpkern certificate'"),
+    ("ledger used.json --epsilon 2 --delta 1e-3", "--epsilon must be that of used"),
+    ("plan good.csv BUDGET", "required: --records, --features"),
+    ("plan --records 0 --features 2 BUDGET", "must be at least 1, got 0"),
+    ("compare good.csv --epsilons a,b --delta 1e-3", "got 'a,b': numbers alone"),
+    ("compare good.csv --epsilons -1 --delta 1e-3", "--epsilons must be positive"),
+    ("schema good.csv --names a,b,c", "looks like names of columns: leave out --names"),
+    ("schema good.csv --ignore ill", "must name different columns"),
+    ("schema good.csv --rename sex=x", "rename must have names of single columns"),
+    ("SILO --ledger used.json --any-plan", "study.toml must be TOML, got Expected '='"),
 ]
 
 
-@pytest.mark.parametrize(("argv", "said"), COMMANDS, ids=lambda value: str(value)[:40])
-def test_wrong_commands_name_the_option_and_the_cure(capsys, monkeypatch, made, argv, said):
+@pytest.mark.parametrize(("text", "said"), COMMANDS)
+def test_wrong_commands_name_the_option_and_the_cure(capsys, monkeypatch, made, text, said):
     monkeypatch.chdir(made)
     before = {path.name: path.read_bytes() for path in made.iterdir()}
+    words = {"FIT": FIT, "BUDGET": BUDGET, "SILO": SILO}
+    argv = itertools.chain(*(words.get(word, [word]) for word in text.split()))
     assert said in refused(capsys, *argv)
     assert {path.name: path.read_bytes() for path in made.iterdir()} == before
 
@@ -333,14 +328,9 @@ CALLS = [
     (lambda: dpk.Budget(epsilon=1.0, delta=60), "delta must lie strictly between 0 and 1"),
     (lambda: dpk.Budget(epsilon=1e-5, delta=1), "delta must lie strictly between 0 and 1"),
     (lambda: dpk.Budget(epsilon=1.0), "delta must be given with epsilon"),
-    (lambda: solve(budget=1.0), r"budget must be dpkern.Budget\(epsilon=..., delta=...\) or None"),
     (lambda: dpk.solve("ridge", DATA, epsilon=1), "give budget=dpkern.Budget"),
     (lambda: solve("gradient_decent"), "did you mean 'gradient_descent'"),
     (lambda: solve(loss="logit"), "loss must be one of logistic, squared"),
-    (
-        lambda: solve(penalty="l1"),
-        r"penalty must be None or a Penalty, such as dpkern.penalties.L1\(0.1\)",
-    ),
     (lambda: solve(rounds=-1), "rounds must be at least 1"),
     (lambda: solve(rounds=1.5), "rounds must be an integer, got 1.5"),
     (lambda: solve(rounds=True), "rounds must be an integer, got True"),
@@ -351,22 +341,16 @@ CALLS = [
     (lambda: solve(rng=np.random.default_rng()), "seed must be None or an int"),
     (lambda: solve(data=ABC), "data must be a SiloData, got DataFrame"),
     (
-        lambda: solve(accountant="used.json"),
-        "accountant must be None or an Accountant, got str: dpk",
-    ),
-    (
         lambda: dpk.solve_many("ridge", DATA, budgets=[1.0]),
         "budgets must be dpkern.Budget",
     ),
     (lambda: split(X[:, 0]), r"X must have shape \(n, n_features\), got \(60,\)"),
     (lambda: split(X[:0], y[:0]), r"X must hold records, got shape \(0, 3\)"),
     (lambda: split(having(np.inf)), r"X must be finite, .* in 1 of 60 rows \(1 in column 1\)"),
-    (lambda: split(having("x")), "X must be real numbers, got dtype object"),
     (lambda: split("data.csv"), "X must be real numbers"),
     (lambda: split([[1, 2], [3]], [0, 1]), "X must have rows of one length, got rows of several"),
     (lambda: split(row for row in X), r"X must be an array, got a generator .*: pass list\(X\)"),
     (lambda: split(np.ma.masked_array(X, X > 2)), "X must be an array without mask"),
-    (lambda: split(scipy.sparse.coo_matrix(X)), r"sparse X must be CSR, .*: pass X.tocsr\(\)"),
     (lambda: split({"age": X[:, 0]}), r"got a mapping: pass pandas.DataFrame\(X\)"),
     (lambda: split(ABC.assign(b="x")), "column 'b' of X must be numbers, got dtype"),
     (
@@ -377,31 +361,20 @@ CALLS = [
         lambda: split(ABC.assign(b=pd.Timestamp(0))),
         "column 'b' of X must be numbers, .*as days since",
     ),
-    (lambda: split(y=y[:50]), "y must have 60 entries, got 50"),
     (lambda: split(y=np.eye(2)[y]), r"y must have shape \(60,\), one per row of X"),
-    (lambda: split(y=having(np.nan, y)), "y must be finite, got 1 NaN"),
     (lambda: split(y=np.ma.masked_array(y, y > 0)), "y must be an array without mask"),
     (lambda: split(y=y.astype(str), task="regression"), "y must be real numbers for regression"),
-    (lambda: split(task="binary"), "task must be 'classification', 'regression' or 'multiclass'"),
     (lambda: split(classes=["a", "b"]), "classes must be strings where y is"),
     *(
         (lambda pair=pair: split(task="regression", target_bound=pair), "with lo < hi, both finite")
         for pair in [(1, 0), (0, math.inf), (-math.inf, math.inf), (0, math.nan), (0.0, 5e-324)]
     ),
-    (lambda: split(feature_range=(1, 0)), "feature_range must be finite with lo < hi"),
-    (lambda: split(feature_range=([0], [1])), "feature_range lo must have 3 entries, got 1"),
     (
         lambda: split(feature_range={"a": (0, 1)}),
         "got a mapping: pass a data frame, or feature_names",
     ),
-    (lambda: split(m=100), "m must be at most records / min_size, got 100"),
     (lambda: split(seed="a"), "seed must be None, an integer of at least 0 or a Generator"),
     (lambda: split(person=y), "max_records must be given with person"),
-    (lambda: dpk.SiloData.from_groups(X, y, [1] * 50), "groups must have 60 entries, got 50"),
-    (
-        lambda: dpk.SiloData.from_groups(X, y, [None] * 60),
-        "groups must be .* without missing values",
-    ),
     (lambda: train_test_split(X, y, test_fraction="a"), "test_fraction must be a real number"),
     (lambda: train_test_split(iter(X), y), "X and y must be arrays of records"),
     (lambda: fit(having("1_0")), "column 1 of X must be numbers, got text in row 1"),
@@ -413,7 +386,6 @@ CALLS = [
     (lambda: fit(ABC).predict(ABC[["c", "b", "a"]]), "(?s)feature names .* order"),
     (lambda: PrivateSearchCV("lr", {"C": [1]}).fit(X, y), "estimator must be one of"),
     (lambda: dpk.read_csv, "module 'dpkern' has no attribute 'read_csv'"),
-    (lambda: dpk.io.read_table(__file__, sep=",,"), "sep must be one character"),
     (lambda: dpk.io.read_table("good.csv", target=1.5), "target must be an integer, got 1.5"),
     (lambda: dpk.io.read_table("good.csv", header="yes"), "header must be None, True or False"),
     (lambda: dpk.io.read_table("good.csv", dtype=int), "dtype must be float32 or float64"),
@@ -423,7 +395,6 @@ CALLS = [
     ),
     (lambda: dpk.Schema(["age"]), "columns must be a list of dpkern.data.Column"),
     (column("numeric", lo=0, hi=1), "kind of column 'age' must be .*; did you mean 'number'"),
-    (column("number", lo=1, hi=0), "lo and hi of column 'age' must be finite with lo < hi"),
     (column("category", categories="abc"), "categories of column 'age' must be a list"),
     (lambda: schema(X), "X must be a data frame, a mapping of names to columns or a list of"),
     (lambda: schema({"age": [30]}), "X must have the columns of the schema, got missing 'sex'"),
@@ -433,7 +404,6 @@ CALLS = [
     ),
     (lambda: dpk.Accountant("model.npz"), "model.npz is another kind of file"),
     (lambda: dpk.Accountant("new", epsilon=1e-5, delta=1.0), "delta must lie strictly between"),
-    (lambda: dpk.Accountant("used.json", epsilon=2.0, delta=1e-3), "epsilon must be that of used"),
     (lambda: dpk.Accountant("used.json").charge("x", 3), "certificate must be a Certificate"),
     (lambda: dpk.load("cert.json"), "cert.json: not a dpkern model"),
     (lambda: dpk.load(3), "path must be a path, got int"),
@@ -450,13 +420,6 @@ CALLS = [
         "candidates must be a list of dicts",
     ),
     (lambda: dpk.select([{"clp": 1}], DATA, solver="ridge", budget=ONE), "did you mean 'clip'"),
-    (lambda: dpk.private_range(X, bounds=(2, 1), budget=ONE), "bounds must be finite with lo < hi"),
-    (
-        lambda: dpk.private_range(ABC, bounds={"a": (0, 1)}, budget=ONE),
-        "bounds must have every col",
-    ),
-    (lambda: dpk.privacy.compose_sequential(), "certificates must hold at least one"),
-    (lambda: dpk.privacy.compose_sequential([ONE]), "certificates must be given one after another"),
     (
         lambda: dpk.kernels.glm_gradient(X, X[0], loss="logistic", clip=1.0),
         "data must be a SiloData",
