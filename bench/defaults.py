@@ -280,7 +280,8 @@ def against(rows: _Rows) -> list[str]:
                 broken.append(f"accuracy {mean:.3f}, larger class {larger:.3f}: {cell}")
             mean, error = _moments(row["scores"]["log loss"])
             of_rate = row["trivial"]["rate's log loss"]
-            if mean > of_rate + 0.01 + 3.0 * error:
+            # Least squares predict no log odds.
+            if cell.solver != "ridge" and mean > of_rate + 0.01 + 3.0 * error:
                 broken.append(f"log loss {mean:.3f}, the rate's {of_rate:.3f}: {cell}")
     return broken
 
