@@ -14,6 +14,7 @@ import time
 import numpy as np
 import pytest
 from forks import FORKS
+from makers import assert_refused
 
 import dpkern as dpk
 from dpkern import Accountant, Budget, BudgetSpentError
@@ -237,8 +238,7 @@ def test_other_files_are_left_alone(path):
     for content in (b"my thesis", b"a,b\n1,2\n", b'{"format": "something else"}\n', b"\x00\n"):
         path.write_bytes(content)
         for figures in ({}, {"epsilon": 1.0, "delta": DELTA}):
-            with pytest.raises(ValueError, match="is another kind of file"):
-                Accountant(path, **figures)
+            assert_refused("is another kind of file", Accountant, path, **figures)
         assert path.read_bytes() == content
 
 
@@ -269,10 +269,8 @@ def test_an_edited_file_is_refused_as_a_whole(accountant, path, edit):
     assert edited != path.read_text()
     path.write_bytes(edited.encode())
     for read in (lambda: Accountant(path), lambda: accountant.spent):
-        with pytest.raises(ValueError, match="was edited or damaged"):
-            read()
-    with pytest.raises(ValueError, match="was edited or damaged"):
-        small_fit(accountant)
+        assert_refused("was edited or damaged", read)
+    assert_refused("was edited or damaged", small_fit, accountant)
     assert path.read_bytes() == edited.encode()
 
 
@@ -299,15 +297,13 @@ def test_a_later_version_is_refused(path):
 
     with AppendOnlyFile(path, "dpkern accountant").writer(create=True) as writer:
         writer.append([{"format": "dpkern accountant", "version": 3}])
-    with pytest.raises(ValueError, match="must be of version 2"):
-        Accountant(path)
+    assert_refused("must be of version 2", Accountant, path)
 
 
 def test_a_file_that_was_replaced_or_deleted_is_charged_by_nobody(accountant, path, tmp_path):
     Accountant(tmp_path / "other.json", epsilon=9.0, delta=DELTA)
     os.replace(tmp_path / "other.json", path)
-    with pytest.raises(ValueError, match="it has been replaced"):
-        small_fit(accountant)
+    assert_refused("it has been replaced", small_fit, accountant)
     path.unlink()
     with pytest.raises(FileNotFoundError):
         small_fit(accountant)
@@ -319,8 +315,7 @@ def test_an_older_copy_is_no_new_budget(accountant, path):
     other = Accountant(path)
     small_fit(accountant)
     path.write_bytes(before)
-    with pytest.raises(ValueError, match="every charge that was read from it before"):
-        small_fit(accountant)
+    assert_refused("every charge that was read from it before", small_fit, accountant)
     with pytest.raises(ValueError, match="every charge that was read from it before"):
         _ = accountant.spent
     assert path.read_bytes() == before
@@ -334,8 +329,7 @@ def test_an_open_accountant_misses_its_own_charge(accountant, path):
         after = path.read_bytes()
         path.write_bytes(before)
         for act in (lambda: accountant.charge("more", mu=0.1), lambda: accountant.spent):
-            with pytest.raises(ValueError, match="every charge that was read from it before"):
-                act()
+            assert_refused("every charge that was read from it before", act)
         path.write_bytes(after)
     assert charged(path) == ["first", "second"]
 
@@ -345,8 +339,7 @@ def test_an_open_accountant_misses_its_own_certificate(accountant, path):
     before = path.read_bytes()
     small_fit(accountant)
     path.write_bytes(before + path.read_bytes()[len(before) :].split(b"\n")[0] + b"\n")
-    with pytest.raises(ValueError, match="every charge that was read from it before"):
-        accountant.charge("more", mu=0.1)
+    assert_refused("every charge that was read from it before", accountant.charge, "more", mu=0.1)
 
 
 def test_a_ledger_is_its_owners_and_is_only_appended_to(path, monkeypatch):

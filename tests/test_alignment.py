@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from makers import misaligned
+from makers import assert_refused, misaligned
 from scipy.sparse import csr_array
 
 from dpkern import SiloData, _core, kernels
@@ -180,8 +180,7 @@ def test_a_misaligned_array_is_refused(name):
 def test_misaligned_sparse_entries_are_refused(name):
     data = records(sparse=True)
     setattr(data.X, name, misaligned(getattr(data.X, name)))
-    with pytest.raises(ValueError, match="must be aligned"):
-        _core.glm_margins(data, np.ones((1, P)), np.zeros(N), 1)
+    assert_refused("must be aligned", _core.glm_margins, data, np.ones((1, P)), np.zeros(N), 1)
 
 
 @pytest.mark.parametrize("shape", [(P,), (N, P)])
@@ -203,17 +202,14 @@ def test_sweeps_refuse_misaligned_states(shape, name):
 
     run_rounds(**rounds)
     for part in ["bounds"] * (len(shape) == 2) + ["params", "out"]:
-        with pytest.raises(ValueError, match="must be aligned"):
-            run_rounds(**rounds | {part: misaligned(rounds[part])})
+        assert_refused("must be aligned", run_rounds, **rounds | {part: misaligned(rounds[part])})
     arrays[name] = misaligned(arrays[name])
     for call in (lambda: prepared().sweep(arrays["z"], None, 0, 0.0), lambda: run_rounds(**rounds)):
-        with pytest.raises(ValueError, match="must be aligned"):
-            call()
+        assert_refused("must be aligned", call)
 
 
 def test_parameters_of_a_loss_are_aligned():
-    with pytest.raises(ValueError, match="must be aligned"):
-        _core.Loss(0, misaligned(np.zeros(1)))
+    assert_refused("must be aligned", _core.Loss, 0, misaligned(np.zeros(1)))
 
 
 def test_kernels_take_misaligned_arguments_as_aligned_ones():
@@ -232,8 +228,7 @@ def test_kernels_take_misaligned_arguments_as_aligned_ones():
 
 def test_misaligned_records_are_refused_where_data_are_made():
     X, y = np.ones((N, P)), np.where(np.arange(N) % 2, 1.0, -1.0)
-    with pytest.raises(ValueError, match="aligned"):
-        SiloData(misaligned(X), y, [0, 3, N])
+    assert_refused("aligned", SiloData, misaligned(X), y, [0, 3, N])
     stored = csr_array(X)
     for name in ("data", "indices", "indptr"):
         broken = stored.copy()

@@ -191,11 +191,6 @@ def test_a_separator_is_passed_to_the_reader(capsys, train, model, monkeypatch):
     assert [columns.get("sep") for columns in seen] == [";", None] * 3
 
 
-def test_split_with_a_number(capsys, train):
-    out, _ = shown(capsys, ["fit", train, "--silos", 4, "--split", "two_groups=2", *BUDGET, *QUICK])
-    assert "4 of 50 to 100 records (two_groups=2 split, seed 0)" in out
-
-
 def test_columns_far_apart_are_hinted_at_unless_a_range_is_given(capsys, tmp_path):
     X, y = records(60, 0)
     path = write_csv(tmp_path / "wide.csv", X * [1.0, 1.0, 1000.0], y)
@@ -556,23 +551,6 @@ def test_compare_shows_every_solver_trust_and_budget_and_one_run_without_noise(
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    ("given", "shown_there"),
-    [
-        (["--set", "prox_step=0.5"], ["mode central", "prox_step 0.5", "relaxation 0.5"]),
-        (["--set", "mode=federated", "--set", "participation=9"], ["mode federated", "in at most"]),
-        (["--trust", "local", "--set", "mode=token"], ["mode token", "message of a user"]),
-        (["--set", "penalty=non_negative"], ["penalty NonNegative()"]),
-        (["--set", "penalty=l2_squared:0.001+l1:0.01"], ["penalty L2(0.001) + L1(0.01)"]),
-    ],
-)
-def test_fit_runs_admm_in_every_mode(capsys, train, given, shown_there):
-    fit = ["fit", train, *BUDGET, "--solver", "admm", "--rounds", "6", "--noise-seed", "1", *given]
-    out, _ = shown(capsys, fit)
-    for text in shown_there:
-        assert text in out
-
-
 def test_draws_of_sampled_users_compose_as_each_of_them_does_alone(capsys, train):
     fit = ["fit", train, *BUDGET, "--solver", "admm", "--rounds", "6", "--draws", "3"]
     out, _ = shown(capsys, [*fit, "--set", "mode=federated", "--set", "participation=240"])
@@ -644,13 +622,6 @@ def test_compare_without_data_learns_the_wisconsin_set(capsys):
     noiseless, noisy = (float(row[3].split()[0]) for row in table_of(out))
     assert noiseless > 0.9
     assert noisy > 0.85
-
-
-def test_compare_takes_a_test_file(capsys, train, test):
-    flags = ["--solvers", "federated_gd", "--no-plot", "--test", test]
-    out, _ = shown(capsys, ["compare", train, *SMALL, *flags])
-    assert "300 training records" in out
-    assert "80 records of test.csv" in out
 
 
 def test_compare_leaves_out_a_solver_that_refuses_unless_it_was_named(capsys, train, monkeypatch):
@@ -768,11 +739,32 @@ def test_models_that_cannot_be_scored_have_spent_their_budget(capsys, tmp_path, 
     assert "the 3 noisy runs read the same training records" in out
 
 
-def test_local_steps_and_smooth_penalties_are_set_and_stated(capsys, train):
+FITS = [
+    ("--silos 4 --split two_groups=2", ["4 of 50 to 100 records (two_groups=2 split, seed 0)"]),
+    ("--clip auto --rounds auto", ["rounds 300"]),
+    ("ADMM --set prox_step=0.5", ["mode central", "prox_step 0.5", "relaxation 0.5"]),
+    ("ADMM --set mode=federated --set participation=9", ["mode federated", "in at most"]),
+    ("ADMM --trust local --set mode=token", ["mode token", "message of a user"]),
+    ("ADMM --set penalty=non_negative", ["penalty NonNegative()"]),
+    ("ADMM --set penalty=l2_squared:0.001+l1:0.01", ["penalty L2(0.001) + L1(0.01)"]),
+    (
+        "--solver federated_gd --set local_steps=3 --set penalty=pl:0.01 --rounds 20",
+        ["rounds 20, local_steps 3", "ran its 20 rounds of 3 local steps"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "texts"), FITS)
+def test_fit_states_what_it_was_given(capsys, train, text, texts):
+    more = text.replace("ADMM", "--solver admm --rounds 6").split()
+    out, _ = shown(capsys, ["fit", train, *BUDGET, "--noise-seed", "1", *more])
+    out = " ".join(out.split())
+    for part in texts:
+        assert part in out
+
+
+def test_compare_sets_and_states_local_steps_and_penalties(capsys, train):
     sets = ["--set", "local_steps=3", "--set", "penalty=pl:0.01"]
-    out, _ = shown(capsys, ["fit", train, "--solver", "federated_gd", *sets, *BUDGET, *QUICK])
-    assert "rounds 20, local_steps 3" in " ".join(out.split())
-    assert "ran its 20 rounds of 3 local steps" in out
     one_shot = ["--solvers", "wd_dp,output_perturbation:silo", "--no-plot"]
     out, _ = shown(capsys, ["compare", train, *SMALL[2:], *one_shot, *sets])
     assert "local_steps 3, penalty PL(0.01)" in out
@@ -911,6 +903,7 @@ ERRORS = [
     ),
     ("fit TRAIN BUDGET --l1 0.1 --set penalty=box", "L1 beside"),
     ("fit TRAIN BUDGET --split by_label --silos 1", "--split must be another than 'by_label'"),
+    ("fit TRAIN BUDGET --clip much", "argument --clip: invalid float value: 'much'"),
     ("fit TRAIN BUDGET --clip -1", "--clip must be positive, got -1.0"),
     ("fit TRAIN BUDGET --set calibration=paper --set neighbours=add_remove", "--set public_size"),
 ]
@@ -1127,6 +1120,8 @@ def test_compare_shows_the_accuracy_of_the_largest_class(
     share = max(np.mean(y == "ill"), np.mean(y == "well"))
     assert re.search(rf"\nmajority class +- +- +{share:.4f} +- +- +- +-\n", out)
     assert drawn == [share]
+    assert "300 training records" in out
+    assert "80 records of test.csv" in out
     X, _ = records(60, 0)
     numbers = write_csv(tmp_path / "n.csv", X, X[:, 0] + 0.25)
     out, _ = shown(capsys, ["compare", numbers, *SMALL, "--solvers", "spider"])
@@ -1287,13 +1282,6 @@ def test_values_of_set(text, value):
     found = _arguments.value(text)
     assert found == value
     assert type(found) is type(value)
-
-
-def test_auto_may_be_said(capsys, train):
-    out, _ = shown(capsys, ["fit", train, *BUDGET, "--clip", "auto", "--rounds", "auto"])
-    assert "rounds 300" in out
-    said = refused(capsys, "fit", train, *BUDGET, "--clip", "much")
-    assert "argument --clip: invalid float value: 'much'" in said
 
 
 @pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdin", "stdout", "stderr")])

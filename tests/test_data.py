@@ -493,8 +493,8 @@ def test_transform_refuses_rows_that_do_not_fit(X, message):
 
 
 def test_transform_refuses_a_model_of_another_size():
-    with pytest.raises(ValueError, match=r"w must have shape \(4,\), got \(3,\)"):
-        Transform(3, intercept=True).margins(np.ones((2, 3)), np.ones(3))
+    margins = Transform(3, intercept=True).margins
+    assert_refused(r"w must have shape \(4,\), got \(3,\)", margins, np.ones((2, 3)), np.ones(3))
 
 
 # ---- sparse rows
@@ -873,8 +873,7 @@ def test_sparse_rows_with_kept_norms_cannot_be_changed_under_them(change):
     X, y = sparse_records()
     data = SiloData.split(csr(X), y, 3, seed=0)
     before = data.X.toarray()
-    with pytest.raises(ValueError, match=r"read-only|not compatible"):
-        change(data.X)
+    assert_refused(r"read-only|not compatible", change, data.X)
     np.testing.assert_array_equal(data.X.toarray(), before)
     sums = kernels.glm_gradient(data, np.ones(6), clip=1e-3)
     assert np.all(np.linalg.norm(sums, axis=1) <= 1e-3 * data.sizes)
@@ -989,8 +988,7 @@ def test_weights_are_shares_of_records_or_equal():
     data = SiloData(X, y, [0, 3, 12])
     assert data.weights().tolist() == data.weights("size").tolist() == [0.25, 0.75]
     assert data.weights("uniform").tolist() == [0.5, 0.5]
-    with pytest.raises(ValueError, match="weights must be 'size' or 'uniform', got 'sizes'"):
-        data.weights("sizes")
+    assert_refused("weights must be 'size' or 'uniform', got 'sizes'", data.weights, "sizes")
 
 
 SECRET = 987654.25
@@ -1143,8 +1141,7 @@ def test_columns_that_are_not_finite_are_named_with_their_counts(form):
     found = r"got 4 NaN or infinite values in 3 of 12 rows \(3 in column {}, 1 in column {}\)$"
     with pytest.raises(ValueError, match=found.format("'bmi'", "'sugar'")):
         SiloData(form(X), GOOD_Y, [0, 12], feature_names=names)
-    with pytest.raises(ValueError, match=found.format(1, 3)):
-        SiloData(form(X), GOOD_Y, [0, 12])
+    assert_refused(found.format(1, 3), SiloData, form(X), GOOD_Y, [0, 12])
     X[4] = math.inf
     with pytest.raises(ValueError, match=r"1 in column 2 and others in 2 columns more\)$"):
         SiloData(form(X), GOOD_Y, [0, 12])
@@ -1275,12 +1272,9 @@ class Huge(Sequence):
 )
 def test_sizes_are_checked_before_anything_is_allocated(wrong, huge):
     arguments = {"X": GOOD_X, "y": GOOD_Y, "seed": 0, **wrong(huge)}
-    with pytest.raises(ValueError, match="entries, got 1000000000000"):
-        SiloData.split(m=3, **arguments)
-    with pytest.raises(ValueError, match="groups must have 12 entries"):
-        SiloData.from_groups(GOOD_X, GOOD_Y, huge)
-    with pytest.raises(ValueError, match="offsets must have 2 to 13 entries"):
-        SiloData(GOOD_X, GOOD_Y, huge)
+    assert_refused("entries, got 1000000000000", SiloData.split, m=3, **arguments)
+    assert_refused("groups must have 12 entries", SiloData.from_groups, GOOD_X, GOOD_Y, huge)
+    assert_refused("offsets must have 2 to 13 entries", SiloData, GOOD_X, GOOD_Y, huge)
 
 
 @pytest.mark.parametrize("feature_range", [([0.0] * 3, 1.0), (0.0, "1"), 5])

@@ -290,8 +290,7 @@ def test_a_header_is_where_a_name_stands_above_a_number(write, text, has_header)
 def test_a_first_row_of_numbers_and_names_must_be_stated(write, text):
     """One record, with a label or an id of letters or digits, would decide."""
     path = write("data.csv", text)
-    with pytest.raises(ValueError, match="line 1 must be said to hold names, by header=True, or"):
-        read_table(path)
+    assert_refused("line 1 must be said to hold names, by header=True, or", read_table, path)
     assert len(read_table(path, header=True).X) == 1
 
 
@@ -398,12 +397,6 @@ def test_long_labels_of_libsvm_text_stay_apart(write):
     labels = [9007199254740993, 9007199254740992, -1]
     path = write("a.svm", "# one\n\n" + "".join(f"{label} 1:1 # two\n" for label in labels))
     assert read_table(path).y.tolist() == labels
-
-
-def test_people_with_long_ids_are_not_joined(write):
-    rows = "".join(f"{1234567890123456000 + i},{i % 7},{i % 2}\n" for i in range(400))
-    table = read_table(write("a.csv", "id,a,y\n" + rows), person="id")
-    assert len(np.unique(table.person)) == 400
 
 
 BAD_CSV = {
@@ -514,12 +507,6 @@ def test_the_target_of_a_table_is_named_or_numbered(write, tmp_path):
     assert read_table(write("c.svm", "1 1:3\n-1 2:4\n")).target is None
 
 
-@pytest.mark.parametrize("sep", ["", ";;", '"', "\n", 1])
-def test_a_separator_must_be_one_character(write, sep):
-    with pytest.raises(ValueError, match="sep must be one character"):
-        read_table(write("a.csv", "1,2\n"), sep=sep)
-
-
 @pytest.mark.parametrize(
     ("text", "where"),
     [
@@ -529,9 +516,7 @@ def test_a_separator_must_be_one_character(write, sep):
     ],
 )
 def test_decimal_commas_are_named(write, text, where):
-    with pytest.raises(ValueError, match=where) as caught:
-        read_table(write("a.csv", text))
-    assert SECRET not in str(caught.value)
+    assert SECRET not in assert_refused(where, read_table, write("a.csv", text))
 
 
 @pytest.mark.parametrize("sep", [None, ";"])
@@ -546,8 +531,7 @@ def test_decimal_commas_hide_no_header(write, text, sep):
 @pytest.mark.parametrize("first", ["", '""', "Unnamed: 0"])
 def test_an_unnamed_index_column_is_pointed_out(write, first):
     path = write("a.csv", f"{first},a,b,y\n0,1,2,0\n1,3,4,1\n")
-    with pytest.raises(ValueError, match=r"row index that pandas' to_csv writes: .* index=False"):
-        read_table(path)
+    assert_refused(r"row index that pandas' to_csv writes: .* index=False", read_table, path)
     table = read_table(path, silo_column=0)  # whoever names it knows what it is
     assert table.X.tolist() == [[1, 2], [3, 4]]
 
@@ -556,8 +540,7 @@ def test_libsvm_rows_beyond_the_features_of_a_model_are_refused(write):
     """Cut to them, a file of 68 features gave one label for all by a model of 30."""
     path = write("a.svm", "1 1:3\n-1 68:4\n")
     for read in (read_table, read_records):
-        with pytest.raises(ValueError, match="must have 30 features, got 68"):
-            read(path, n_features=30)
+        assert_refused("must have 30 features, got 68", read, path, n_features=30)
 
 
 # ---- archives, and files that are not what they seem
@@ -619,10 +602,8 @@ def test_csr_archives_are_read_back_with_and_without_labels(tmp_path, dtype):
     back, none = read_records(tmp_path / "b.npz", n_features=4, dtype=dtype)
     assert np.array_equal(back.toarray(), X.astype(dtype))
     assert none is None
-    with pytest.raises(ValueError, match="must hold X and y, got no array y"):
-        read_table(tmp_path / "b.npz")
-    with pytest.raises(ValueError, match="must have 5 features, got 4"):
-        read_records(tmp_path / "b.npz", n_features=5)
+    assert_refused("must hold X and y, got no array y", read_table, tmp_path / "b.npz")
+    assert_refused("must have 5 features, got 4", read_records, tmp_path / "b.npz", n_features=5)
 
 
 @pytest.mark.parametrize(
@@ -637,30 +618,25 @@ def test_csr_archives_are_read_back_with_and_without_labels(tmp_path, dtype):
 )
 def test_bad_csr_archives_are_refused_without_their_values(tmp_path, wrong, message):
     np.savez(tmp_path / "a.npz", **({"y": np.ones(2)} | csr_arrays(np.eye(2)) | wrong))
-    with pytest.raises(ValueError, match=message) as caught:
-        read_table(tmp_path / "a.npz")
-    assert SECRET not in str(caught.value)
+    assert SECRET not in assert_refused(message, read_table, tmp_path / "a.npz")
 
 
 def test_a_csr_archive_without_its_arrays_is_refused(tmp_path):
     np.savez(tmp_path / "a.npz", y=np.ones(2), format="csr")
-    with pytest.raises(ValueError, match="no CSR matrix"):
-        read_table(tmp_path / "a.npz")
+    assert_refused("no CSR matrix", read_table, tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize("name", ["x.npz", "x.gz", "x.bz2", "x.xz", "x.csv.zip"])
 def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"1,2,3\n4,5,6\n" * 50)
-    with pytest.raises(ValueError, match=r"x\.\w+(\.zip)?"):
-        read_table(tmp_path / name)
+    assert_refused(r"x\.\w+(\.zip)?", read_table, tmp_path / name)
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
 def test_a_truncated_file_is_refused(tmp_path, suffix):
     rows = "".join(f"{i},{i * i % 97},{i % 2}\n" for i in range(20_000))
     (tmp_path / f"x{suffix}").write_bytes(COMPRESSIONS[suffix](rows.encode())[:-3000])
-    with pytest.raises(ValueError, match="is damaged or not a"):
-        read_table(tmp_path / f"x{suffix}")
+    assert_refused("is damaged or not a", read_table, tmp_path / f"x{suffix}")
 
 
 @pytest.mark.parametrize("name", ["none.csv", "none.csv.gz", "none.svm", "none.npz"])
@@ -682,20 +658,20 @@ def test_a_directory_is_refused(tmp_path, name):
 def test_csv_options_are_refused_for_other_formats(tmp_path, write, options):
     np.savez(tmp_path / "a.npz", X=np.ones((2, 1)), y=np.ones(2))
     for path in (tmp_path / "a.npz", write("a.svm", "1 1:2\n")):
-        with pytest.raises(ValueError, match="must be left out"):
-            read_table(path, **options)
+        assert_refused("must be left out", read_table, path, **options)
 
 
-@pytest.mark.parametrize("dtype", ["f2", "i8", "U3"])
-def test_only_float32_and_float64_can_be_asked_for(write, dtype):
-    with pytest.raises(TypeError, match="must be float32 or float64"):
-        read_table(write("a.csv", "1,2\n"), dtype=dtype)
-
-
-@pytest.mark.parametrize(("value", "error"), [(0, ValueError), (1.5, TypeError)])
-def test_n_features_must_be_a_positive_integer(write, value, error):
-    with pytest.raises(error, match="n_features must be"):
-        read_table(write("a.csv", "1,2\n"), n_features=value)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(({"sep": sep}, "sep must be one character") for sep in ("", ";;", '"', "\n", 1)),
+        *(({"dtype": kind}, "TypeError: float32 or float64") for kind in ("f2", "i8", "U3")),
+        ({"n_features": 0}, "n_features must be"),
+        ({"n_features": 1.5}, "TypeError: n_features must be"),
+    ],
+)
+def test_options_that_no_table_can_have_are_refused(write, options, message):
+    assert_refused(message, read_table, write("a.csv", "1,2\n"), **options)
 
 
 # ---- feature ranges
@@ -811,8 +787,7 @@ def test_a_last_column_with_a_features_name_is_no_column_of_labels(write):
 
 def test_records_of_another_width_are_refused(write):
     for text in ("1,2\n3,4\n", "1,2,3,4,5\n"):
-        with pytest.raises(ValueError, match="must have 3 features"):
-            read_records(write("other.csv", text), n_features=3)
+        assert_refused("must have 3 features", read_records, write("other.csv", text), n_features=3)
 
 
 def test_records_of_an_archive_may_lack_labels(tmp_path):
@@ -821,5 +796,4 @@ def test_records_of_an_archive_may_lack_labels(tmp_path):
     X, y = read_records(path, n_features=4)
     np.testing.assert_array_equal(X, numbers())
     assert y is None
-    with pytest.raises(ValueError, match="got no array y"):
-        read_table(path)
+    assert_refused("got no array y", read_table, path)

@@ -107,8 +107,7 @@ def test_only_regular_files_are_replaced(tmp_path, kind, monkeypatch):
 @pytest.mark.parametrize("function", [refuse_unwritable, lambda path: replacing(path).__enter__()])
 def test_a_dash_is_no_file(tmp_path, monkeypatch, function):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="got '-'"):
-        function("-")
+    assert_refused("got '-'", function, "-")
     assert not list(tmp_path.iterdir())
     refuse_unwritable("./-")
 

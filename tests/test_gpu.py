@@ -14,6 +14,7 @@ import scipy.sparse
 from adversarial import EVERY_LOSS, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
 from gpu_card import DeviceArray, has_card, kernel_names, use_cpu_card
 from hypothesis import given, settings
+from makers import assert_refused
 from rounding import is_fused
 
 import dpkern as dpk
@@ -285,10 +286,8 @@ def test_what_a_card_does_not_have_is_refused_before_any_release(records, cpu_ca
     assert not getattr(refused.value, "__notes__", [])
     with pytest.raises(ValueError, match="clip must be finite on a card"):
         dpk.solve("gradient_descent", there, **how | {"clip": None, "budget": None})
-    with pytest.raises(TypeError, match="use the SiloData before to_device"):
-        kernels.glm_norms(there)
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(there)
+    assert_refused("TypeError: use the SiloData before to_device", kernels.glm_norms, there)
+    assert_refused("TypeError: cannot be pickled", pickle.dumps, there)
 
 
 def test_runs_in_lockstep_on_a_card_have_the_bits_of_each(records, cpu_card):
@@ -367,8 +366,7 @@ def test_records_that_cannot_lie_on_a_card_are_refused(records, cpu_card):
     with pytest.raises(MemoryError, match=r"need .* GiB on the card, where .* are free"):
         records.to_device()
     sparse = dpk.SiloData(scipy.sparse.csr_array(np.eye(4)), [0.0, 1.0, 0.0, 1.0], [0, 4])
-    with pytest.raises(TypeError, match="X must be dense on a card"):
-        sparse.to_device()
+    assert_refused("TypeError: X must be dense on a card", sparse.to_device)
 
 
 def half_square():

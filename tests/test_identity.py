@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from makers import assert_refused
 from parties import Study
 from released_data import data
 
@@ -105,6 +106,11 @@ MODELS = {
 }
 
 
+def failed(*given, **how):
+    """What verify finds wrong."""
+    return [check.what for check in dpk.verify(*given, **how).checks if not check.ok]
+
+
 # ---------------------------------------------------------------- the model
 
 
@@ -196,8 +202,7 @@ def test_a_changed_field_that_predicts_is_noticed(kind, what, change, tmp_path):
     assert result.coef.size == 32 or kind != "network"  # of three layers
     changed = replace(result, **change(result))
     changed.save(tmp_path / "model.npz")
-    found = dpk.verify(tmp_path / "model.npz")
-    assert [check.what for check in found.checks if not check.ok] == ["model"]
+    assert failed(tmp_path / "model.npz") == ["model"]
     result.privacy.save(tmp_path / "certificate.json")
     assert not dpk.verify(tmp_path / "certificate.json", tmp_path / "model.npz").ok
 
@@ -255,8 +260,7 @@ def test_both_digests_are_those_of_the_documented_bytes():
 def test_nan_has_no_digest(tmp_path):
     for digest in (model_digest, verified.digest):
         for value in (math.nan, np.array([1.0, math.nan])):
-            with pytest.raises(ValueError, match="nan"):
-                digest({"a": value})
+            assert_refused("nan", digest, {"a": value})
     result = fitted()
     replace(result, coef=result.coef * math.nan).save(tmp_path / "model.npz")
     found = dpk.verify(tmp_path / "model.npz")
@@ -277,18 +281,18 @@ def test_a_line_that_was_not_released_is_refused(tmp_path):
     result = fitted()
     line = Calibration(slope=1.0, offset=0.0, centre=0.0, unit=1.0, slope_error=0.1)
     changed = replace(result, calibration=line)
-    predicts = {name: getattr(changed, name) for name in FIELDS}
-    named = replace(result.privacy, model=model_digest(stored_model(**predicts)))
+    named = replace(result.privacy, model=digest_of(changed))
     replace(changed, privacy=named).save(tmp_path / "model.npz")
-    found = dpk.verify(tmp_path / "model.npz")
-    assert [check.what for check in found.checks if not check.ok] == ["calibration"]
+    assert failed(tmp_path / "model.npz") == ["calibration"]
     result = calibrated()
     result.save(tmp_path / "model.npz")
     assert "calibration" in [check.what for check in dpk.verify(tmp_path / "model.npz").checks]
 
 
-FIELDS = ("coef", "intercept", "classes", "transform", "loss", "oracle", "feature_names",
-          "schema", "calibration")  # fmt: skip
+def digest_of(result):
+    fields = ("coef", "intercept", "classes", "transform", "loss", "oracle", "feature_names")
+    fields += ("schema", "calibration")
+    return model_digest(stored_model(**{name: getattr(result, name) for name in fields}))
 
 
 def test_all_parties_of_a_study_name_the_same_model():
@@ -305,8 +309,7 @@ def test_runs_in_lockstep_name_their_own_models():
     how = {"budgets": BUDGET, "draws": 3, **FEW}
     many = dpk.solve_many("gradient_descent", data("dense"), **how)
     named = [result.privacy.model for result in many.results]
-    predicts = [{name: getattr(r, name) for name in FIELDS} for r in many.results]
-    assert named == [model_digest(stored_model(**fields)) for fields in predicts]
+    assert named == [digest_of(result) for result in many.results]
     assert [run.model for run in many.privacy.runs] == named
     assert many.privacy.model is None
 
@@ -346,10 +349,8 @@ def test_the_start_is_in_whole_seconds_and_no_part_of_equality():
     other = replace(one, started="2026-01-01T00:00:01Z")
     assert one == other
     assert one.to_dict()["digest"] != other.to_dict()["digest"]
-    with pytest.raises(ValueError, match="started must be a time such as"):
-        replace(one, started="2026-01-01T00:00:00.5Z")
-    with pytest.raises(ValueError, match="model must be 'sha256:'"):
-        replace(one, model="sha256:0")
+    assert_refused("started must be a time such as", replace, one, started="2026-01-01T00:00:00.5Z")
+    assert_refused("model must be 'sha256:'", replace, one, model="sha256:0")
 
 
 def test_the_start_of_a_selection_does_not_tell_which_run_won(clock, monkeypatch):
@@ -358,8 +359,7 @@ def test_the_start_of_a_selection_does_not_tell_which_run_won(clock, monkeypatch
                         budget=BUDGET, rng=1, rounds=2, step_size=0.5)  # fmt: skip
     assert len(clock) > 2
     assert chosen.privacy.started == "2025-12-31T23:59:59Z"
-    predicts = {name: getattr(chosen.result, name) for name in FIELDS}
-    assert chosen.privacy.model == model_digest(stored_model(**predicts))
+    assert chosen.privacy.model == digest_of(chosen.result)
 
 
 def test_ranges_have_a_start_and_no_model(clock):
@@ -453,11 +453,7 @@ def test_nothing_of_the_data_file_is_in_the_certificate(tmp_path, monkeypatch, c
         folder.mkdir()
         (folder / name).write_text(text)
         os.utime(folder / name, (1e9, 1e9 + len(found)))
-        fit = [
-            "fit",
-            str(folder / name),
-            *["--epsilon", "1", "--delta", "1e-6", "--noise-seed", "1"],
-        ]
+        fit = ["fit", str(folder / name), "--epsilon", "1", "--delta", "1e-6", "--noise-seed", "1"]
         fit += ["--classes", "well,ill", "--certificate", str(folder / "c.json")]
         assert main(fit) == 0
         values = json.loads((folder / "c.json").read_text())
@@ -567,8 +563,7 @@ def test_a_signature_is_of_a_key_and_a_certificate(tmp_path, capsys):
                    sort_keys=True, separators=(",", ":")).encode()
     ).hexdigest()  # fmt: skip
     for wrong in (edited, values | {"signature": "00"}, values | {"signature": 3}):
-        found = dpk.verify(wrong, signed_by=public)
-        assert [check.what for check in found.checks if not check.ok] == ["signature"]
+        assert failed(wrong, signed_by=public) == ["signature"]
     capsys.readouterr()
     assert main(["verify", signed, "--signed-by", "key"]) == 2
     assert "signed_by must be an Ed25519 public key" in capsys.readouterr().err

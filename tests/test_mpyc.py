@@ -19,6 +19,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from makers import assert_refused
 
 import dpkern as dpk
 
@@ -488,15 +489,12 @@ def test_a_threshold_is_above_those_that_collude_and_below_half():
     for threshold in (1, 3):
         with pytest.raises(ValueError, match=r"colluding=1 silos and the analyst.*half of 5 part"):
             joined(threshold=threshold)
-    with pytest.raises(TypeError, match="threshold"):
-        joined(threshold=2.0)
+    assert_refused("TypeError: threshold", joined, threshold=2.0)
 
 
 def test_addresses_are_of_all_silos_and_other_machines_need_certificates():
-    with pytest.raises(ValueError, match="addresses must be HOST:PORT of all 4 silos"):
-        joined(places=["127.0.0.1:1"])
-    with pytest.raises(ValueError, match="addresses must be HOST:PORT"):
-        joined(places=["localhost"] * SILOS)
+    assert_refused("addresses must be HOST:PORT of all 4 silos", joined, places=["127.0.0.1:1"])
+    assert_refused("addresses must be HOST:PORT", joined, places=["localhost"] * SILOS)
     for host in ("hospital.example", "10.0.0.1", "0.0.0.0"):
         with pytest.raises(ValueError, match="certificates must be given for other machines"):
             joined(places=["localhost:1", "[::1]:2", "127.0.0.1:3", f"{host}:4"])
@@ -504,11 +502,9 @@ def test_addresses_are_of_all_silos_and_other_machines_need_certificates():
 
 def test_names_and_plans_are_those_of_the_study():
     plan = Proposal("gradient_descent", BUDGET, {"trust": "central"})
-    with pytest.raises(ValueError, match="name must be one of s0, s1, s2, s3, or None"):
-        joined("s4")
+    assert_refused("name must be one of s0, s1, s2, s3, or None", joined, "s4")
     for name, given in (("s0", plan), (None, None)):
-        with pytest.raises(TypeError, match="plan must be given at the analyst"):
-            joined(name, plan=given)
+        assert_refused("TypeError: plan must be given at the analyst", joined, name, plan=given)
 
 
 @pytest.mark.processes

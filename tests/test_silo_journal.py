@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from makers import same
+from makers import assert_refused, same
 
 import dpkern as dpk
 
@@ -357,8 +357,7 @@ def test_a_charge_that_the_ledger_lacks_ends_the_run(tmp_path, monkeypatch):
     )
     resumed(ledger, None, made)
     assert made[0][0] == made[1][0]
-    with pytest.raises(ValueError, match="replaced, by an older copy perhaps"):
-        resumed(ledger, made[0], made)
+    assert_refused("replaced, by an older copy perhaps", resumed, ledger, made[0], made)
     assert len(made) == 2
 
 

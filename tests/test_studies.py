@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from local_stars import ProcessLink, ProcessStar, QueueStar
-from makers import same
+from makers import assert_refused, same
 
 import dpkern as dpk
 from dpkern.federated.journal import JournalError, RecordedStar, SteadyLink
@@ -247,8 +247,7 @@ def test_plans_survive_the_journey():
     ],
 )
 def test_what_is_no_plan_is_refused(text):
-    with pytest.raises(ValueError, match=r"must|plan"):
-        Proposal.from_json(text)
+    assert_refused(r"must|plan", Proposal.from_json, text)
 
 
 @pytest.mark.parametrize(
@@ -495,17 +494,13 @@ def test_a_model_is_returned_before_silos_hear_the_end(tmp_path, journal):
 
 
 def test_silos_are_told_why_a_study_ended():
-    data = wisconsin()
-    study = study_of(data)
-    star = QueueStar(study.names, deadline=20.0)
-    silos = Hospitals(study, data, star.links, of_silo={1: {"accept": refuse}})
-    with pytest.raises(SilosLostError, match=r"s1: FederationError: no such plans here$"):
-        dpk.solve("gradient_descent", Federation(study, star=lambda: star), budget=BUDGET)
+    error, outcomes = run(wisconsin(), of_silos={"of_silo": {1: {"accept": refuse}}})
+    assert isinstance(error, SilosLostError)
+    assert str(error).endswith("s1: FederationError: no such plans here")
     why = "ended the study: SilosLostError: s1: FederationError: no such plans here$"
-    silos.join()
     for j in (0, 2, 3):
         with pytest.raises(CoordinatorLostError, match=why):
-            raise silos.outcomes[j]
+            raise outcomes[j]
 
 
 def refuse(plan):
