@@ -52,7 +52,12 @@ def require_png(path: str | os.PathLike[str]) -> None:
         raise ValueError(f"path must end in .png, as figures are PNG, got {os.fspath(path)!r}")
 
 
-def _finished(figure: Any, path: Path) -> Any:
+def _finished(figure: Any, path: Path, title: str, *, size: int = 10, grid: str = "both") -> Any:
+    for axes in figure.axes:
+        axes.grid(axis=grid, color="#DDDDDD", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=size)
     if path is not None:
         require_png(path)
         refuse_unwritable(path)
@@ -154,13 +159,9 @@ def plot_compare(
             axes.set_title(f"{trust} trust", fontsize=10)
             place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12)}
             axes.legend(frameon=False, ncols=2 if len(curves) > 4 else 1, fontsize=8, **place)
-        axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
     figure.supxlabel("privacy budget ε of one run (log scale)", fontsize=10)
     panels[0].set_ylabel(f"{metric}, mean and deviation of the draws")
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    return _finished(figure, path)
+    return _finished(figure, path, title, size=11, grid="y")
 
 
 def plot_certificate(
@@ -189,12 +190,7 @@ def plot_certificate(
     tradeoff.set_xlabel("false alarms of who tells neighbours apart")
     tradeoff.set_ylabel("misses, at least")
     tradeoff.set_aspect("equal")
-    for axes in (profile, tradeoff):
-        axes.grid(color="#DDDDDD", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-    return _finished(figure, path)
+    return _finished(figure, path, title)
 
 
 def plot_trade_off(
@@ -232,11 +228,7 @@ def plot_trade_off(
     axes.set_ylabel("misses: “without the record” said with it")
     axes.set_aspect("equal")
     axes.legend(frameon=False, fontsize=8)
-    axes.grid(color="#DDDDDD", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=9)
-    return _finished(figure, path)
+    return _finished(figure, path, title, size=9)
 
 
 def plot_history(
@@ -266,11 +258,7 @@ def plot_history(
         axes.set_xlabel("round")
         axes.set_ylabel(name.replace("_", " "))
         axes.set_ylim(bottom=min(0.0, *axes.get_ylim()))
-        axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-    return _finished(figure, path)
+    return _finished(figure, path, title, grid="y")
 
 
 def plot_plan(
@@ -300,13 +288,9 @@ def plot_plan(
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel(quantity, fontsize=10)
-        axes.grid(color="#DDDDDD", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
     drawn[0].set_ylabel("predicted test error above no privacy")
     drawn[-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    return _finished(figure, path)
+    return _finished(figure, path, title, size=11)
 
 
 def plot_spending(
@@ -334,9 +318,5 @@ def plot_spending(
     axes.invert_yaxis()
     axes.set_xlim(left=0.0)
     axes.set_xlabel("epsilon after each charge", fontsize=10)
-    axes.grid(axis="x", color="#DDDDDD", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", frameon=False, fontsize=8, ncols=3)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-    return _finished(figure, path)
+    return _finished(figure, path, title, grid="x")

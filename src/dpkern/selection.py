@@ -213,9 +213,14 @@ def select(
             train, test = _parts(data, counts, stream)
             for settings in drawn.checked:
                 drawn.values(settings, train, guarantee.mu)
-            certificate = replace(
-                _certificate(guarantee, budget),
+            certificate = Certificate(
+                trust="central",
                 noise=given.kind,
+                guarantee=guarantee,
+                n_draws=_draws(guarantee),
+                bound="upper",
+                at_delta=budget.delta,
+                started=start_time(),
                 declared={
                     "candidates": drawn.declared,
                     "mean_runs": mean_runs,
@@ -262,19 +267,6 @@ def _draws(guarantee: Selection) -> int:
     One more is for the distribution of K and for ties, which have an error below 2^-100 too.
     """
     return math.ceil(Fraction(guarantee.mean_runs) * _MOST_DRAWS) + 1
-
-
-def _certificate(guarantee: Selection, budget: Budget) -> Certificate:
-    """Return the certificate of a selection before it is made."""
-    return Certificate(
-        trust="central",
-        noise="os",
-        guarantee=guarantee,
-        n_draws=_draws(guarantee),
-        bound="upper",
-        at_delta=budget.delta,
-        started=start_time(),
-    )
 
 
 @functools.lru_cache(maxsize=64)

@@ -28,8 +28,9 @@ from dpkern.solvers import SolverResult
 ROW_BOUND = 1.0
 SPLIT = "even"
 _LISTED_NAMES = 3
+COLUMN_OPTIONS = ("target", "silo_column", "person", "header", "sep")
 _SAID_BY_SCHEMA = (
-    *("target", "silo_column", "person", "header", "sep", "feature_range", "task", "classes"),
+    *(*COLUMN_OPTIONS, "feature_range", "task", "classes"),
     *("row_bound", "target_bound", "no_intercept", "n_features", "sparse"),
 )
 
@@ -154,8 +155,7 @@ def refuse_options(arguments: argparse.Namespace, names: Iterable[str], why: str
 
 def columns(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the reader's arguments that the user has given."""
-    names = ("target", "silo_column", "person", "header", "sep")
-    given = {name: getattr(arguments, name) for name in names}
+    given = {name: getattr(arguments, name) for name in COLUMN_OPTIONS}
     return {name: value for name, value in given.items() if value is not None}
 
 

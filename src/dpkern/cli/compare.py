@@ -329,7 +329,9 @@ class _Comparison:
         from joblib import Parallel, delayed
         from tqdm import tqdm
 
-        jobs = _processes(self._data, len(tasks))
+        # One process per core where kernels take one thread each.
+        one_thread = resolve_threads(None, self._data.n * self._data.d) == 1
+        jobs = min(usable_cores(), len(tasks)) if one_thread and len(tasks) > _FEW else 1
         parallel = Parallel(jobs, return_as="generator_unordered", batch_size=1)
         found = parallel(delayed(self._runner.run)(task) for task in tasks)
         total, interval = sum(task.runs for task in tasks), 0.1 if sys.stderr.isatty() else 5.0
@@ -380,12 +382,6 @@ class _Comparison:
         if together.noise != "os":
             lines.append(("noise", together.noise))
         return lines
-
-
-def _processes(data: SiloData, tasks: int) -> int:
-    """Return the number of processes: one per core where kernels take one thread each."""
-    one_thread = resolve_threads(None, data.n * data.d) == 1
-    return min(usable_cores(), tasks) if one_thread and tasks > _FEW else 1
 
 
 class _Begun(Exception):

@@ -76,8 +76,7 @@ def _records(arguments: argparse.Namespace, model: SolverResult) -> tuple[Any, A
     """Return rows, labels and ids of persons, in the model's columns."""
     path, schema = arguments.data, model.schema
     if schema is not None:
-        said = ("target", "silo_column", "person", "header", "sep")
-        _data.refuse_options(arguments, said, "the model's schema says it")
+        _data.refuse_options(arguments, _data.COLUMN_OPTIONS, "the model's schema says it")
         X, frame = _data.read_described(path, schema)
         with _data.naming(path, schema):
             y = schema.labels(frame)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dpkern.cli import _arguments, _data, _output, _project
 from dpkern.cli._federated import leave_at_sigterm, plan_lines
-from dpkern.cli._output import Line, print_lines
+from dpkern.cli._output import print_lines
 from dpkern.cli._project import Project
 from dpkern.data import SiloData
 from dpkern.federated.links import FederationError
@@ -64,9 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
     _output.refuse_same(arguments)
     if (arguments.plan is None) != arguments.any_plan:
         raise ValueError("give --plan FILE.json, what this silo has agreed to, or --any-plan")
-    agreed = None
-    if arguments.plan is not None:
-        agreed = Proposal.read(arguments.plan)
+    agreed = None if arguments.plan is None else Proposal.read(arguments.plan)
     ledger = project.ledger_for(arguments.ledger)
     if ledger is None:
         raise ValueError(f"give --ledger FILE, or a ledger in {_project.FILE}")
@@ -95,7 +93,7 @@ def run(arguments: argparse.Namespace) -> None:
         if agreed is not None and plan.to_json() != agreed.to_json():
             differing = "; ".join(plan.differences_from(agreed))
             raise FederationError(f"the coordinator's plan is not the agreed one: {differing}")
-        print_lines(_lines(study, plan))
+        print_lines(plan_lines(plan, disclosure(study, plan, rehearsed(study, plan))))
 
     from dpkern.federated.connections import silo_link
     from dpkern.federated.keys import read_identity
@@ -161,9 +159,7 @@ def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
     """Return the records of the file as the study describes them."""
     schema = study.described.schema
     if schema is not None:
-        _data.refuse_options(
-            arguments, ("target", "silo_column", "person", "header", "sep"), "the study says it"
-        )
+        _data.refuse_options(arguments, _data.COLUMN_OPTIONS, "the study says it")
         frame = _data.read_described(arguments.data, schema)[1]
         with _data.naming(arguments.data, schema):
             return study.silo_data(arguments.name, frame)
@@ -194,7 +190,3 @@ def _dry_run(study: Study, plan: Proposal, ledger: str) -> None:
                 ("ledger after", _output.ledger_text(copy)),
             ]
         )
-
-
-def _lines(study: Study, plan: Proposal) -> list[Line]:
-    return plan_lines(plan, disclosure(study, plan, rehearsed(study, plan)))

@@ -343,16 +343,11 @@ class Column:
             raise RowError(str(error), row) from None
 
     def to_codes(
-        self,
-        values: Any,
-        missing: frozenset[str],
-        names: Sequence[str],
-        absent: int = -1,
-        other: int = -1,
+        self, values: Any, missing: frozenset[str], names: Sequence[str], absent: int = -1
     ) -> NDArray[np.intp]:
-        """Return the place of each value in `names`, `absent` for a missing one, else `other`."""
+        """Return the place of each value in `names`, `absent` for a missing one, else -1."""
         place = {name: k for k, name in enumerate(names)}
-        return self._coded(values, missing, place, absent, other)
+        return self._coded(values, missing, place, absent, -1)
 
     def _coded(
         self, values: Any, missing: frozenset[str], place: dict[str, int], absent: int, other: int

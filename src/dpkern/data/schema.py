@@ -456,7 +456,8 @@ class Schema:
                 f"a schema must have no blanks, got null or nothing for {blanks}: fill them in "
                 "from public knowledge (a form, a handbook, the law), not from the records"
             )
-        columns = [Column(**{"name": None, "kind": None} | _stated(entry)) for entry in given]
+        stated = [{k: v for k, v in entry.items() if v is not None} for entry in given]
+        columns = [Column(**{"name": None, "kind": None} | entry) for entry in stated]
         rest = {k: v for k, v in values.items() if k not in (VERSION_KEY, "columns")}
         return cls(columns, **rest)
 
@@ -487,11 +488,6 @@ class Schema:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the schema as JSON, one column per line."""
         Path(path).write_text(schema_text(self.to_dict()), encoding="utf-8")
-
-
-def _stated(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a column that are not null, for which the defaults stand."""
-    return {key: value for key, value in entry.items() if value is not None}
 
 
 def _refuse_twice(rule: str, names: list[str]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations  # help() then shows type aliases by name
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -225,10 +226,8 @@ def evaluate(
     records = _Records.of(model, X, y, classes, target_bound)
     if (kept := kept_rows(person, max_records, len(records.y))) is not None:
         records = records.taken(kept[0])
-    n, size = (
-        len(records.y),
-        None if public_size is None else whole_number("public_size", public_size),
-    )
+    n = len(records.y)
+    size = n if public_size is None else whole_number("public_size", public_size)
     of_record = budget_of_a_record(budget, 1 if max_records is None else max_records)
     with_pairs = records.two and not add_remove and 2 <= n <= MOST_RECORDS
     mu_pairs, mu_sums = 0.0, of_record.mu
@@ -250,11 +249,11 @@ def evaluate(
         if with_pairs:
             pairs = release_pairs(channel, records.predicted, records.y == 1, mu_pairs)
         if bins is None:
-            positives = 0.25 * (n if size is None else size) if pairs is None else pairs[1]
+            positives = 0.25 * size if pairs is None else pairs[1]
             per_bin = _PER_BIN if with_pairs else _PER_BIN_WITHOUT_PAIRS
             bins = 2 * (int(min(max(positives * mu_sums / per_bin, _FEWEST), _MOST)) // 2)
         edges = edges_of(bins, threshold)
-        sums, std = records.sums(edges).release(channel, n, n if size is None else size, mu_sums)
+        sums, std = records.sums(edges).release(channel, n, size, mu_sums)
     finally:
         if stream is not rng:
             stream.wipe()
@@ -265,7 +264,7 @@ def evaluate(
         neighbours=neighbours,
         declared={
             "evaluated": records.task,
-            "size": n if size is None else size,
+            "size": size,
             **records.declared(threshold, len(edges) - 1),
         },
         at_delta=budget.delta,
@@ -285,7 +284,7 @@ def evaluate(
         charge.settle(privacy)
     if records.task == "regression":
         figures = Residuals(records.bound, std)
-        scores = figures.with_intervals(sums, privacy.declared["size"], confidence)
+        scores = figures.with_intervals(sums, size, confidence)
         return Evaluation(scores, confidence, privacy)
     public = None if add_remove else n
     return _of_risks(records, edges, threshold, sums, std, pairs, public, confidence, privacy)
@@ -308,10 +307,7 @@ def _of_risks(
     binned, counts = sums[: 3 * B + 2], sums[3 * B + 2 :]
     released = figures.table_of(binned, None if pairs is None else pairs[:2])
     total = n or max(round(float(released.cells.sum())), 1)
-
-    def simulate(*, sampled: bool) -> dict[str, FloatArray]:
-        return figures.simulated(released, total, sampled=sampled)
-
+    simulate = partial(figures.simulated, released, total)
     error = {"calibration_error": figures.calibration_error(released)}
     scores = with_intervals(figures.scores(released), simulate, confidence, error)
     curve = figures.curve(released) if records.risks else None
@@ -399,8 +395,7 @@ class _Records:
 
     def taken(self, rows: IntArray) -> _Records:
         """Return some of the records."""
-        fields = {**self.__dict__, "predicted": self.predicted[rows], "y": self.y[rows]}
-        return _Records(**fields)
+        return replace(self, predicted=self.predicted[rows], y=self.y[rows])
 
     def dim(self, bins: int) -> int:
         """Return the number of sums with so many bins."""

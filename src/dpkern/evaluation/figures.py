@@ -9,6 +9,7 @@ the interval of a normal distribution.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
 
 import numpy as np
@@ -87,9 +88,7 @@ class Binned:
         """Return the table of released sums, with counts that add up to what is known better."""
         B = len(self._centre)
         cells, places, losses = sums[: 2 * B].reshape(2, B), sums[2 * B : 3 * B], sums[3 * B :]
-        if pairs is None:
-            return self._projected(Table(cells, places, losses))
-        return self._projected(Table(cells, places, losses, *map(np.array, pairs)))
+        return self._projected(Table(cells, places, losses, *map(np.array, pairs or ())))
 
     def _projected(self, table: Table) -> Table:
         cells, positives, n = table.cells, table.positives, self._size
@@ -216,10 +215,7 @@ class Residuals:
 
     def with_intervals(self, sums: FloatArray, total: int, confidence: float) -> dict[str, Score]:
         """Return R2, not a number where noise hides the targets' variance, RMSE and bias."""
-
-        def simulate(*, sampled: bool) -> Scores:
-            return self.simulated(sums, total, sampled=sampled)
-
+        simulate = partial(self.simulated, sums, total)
         found = with_intervals(self.scores(sums, total), simulate, confidence)
         r2, mse, bias, variance = found.values()
         if variance.value < _HIDDEN * variance.noise_std:

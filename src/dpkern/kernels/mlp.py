@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -199,10 +200,7 @@ def _sums(
     summed = int(offsets[-1])
     # Not the size of the batch, which is private under Poisson sampling and must not determine q.
     n = max(data.n, summed) if records is None else count("records", records) << 5
-
-    def factor_grid() -> float:
-        return mlp_factor_grid(n, clip, sizes.tolist(), points=len(points))
-
+    factor_grid = partial(mlp_factor_grid, n, clip, sizes.tolist(), points=len(points))
     unit, grids = product_grids("clip", clip, grid, data.m, factor_grid)
     weights = checked.silo_weights(silo_weight, data.m)
     out = checked.output(out, (data.m, points.shape[2]))

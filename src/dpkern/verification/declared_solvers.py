@@ -203,7 +203,6 @@ class DeclaredSolver(DeclaredRun):
         if self.trust == "shuffle":
             ordered = sorted(batches)
             more["vectors"] = sum(ordered[:M]), sum(ordered[m - M :])
-        if self.trust == "shuffle":
             return replace(self._about(what, times, 0.0, **more), least=None)
         return self._gradients(times, what, **more)
 

@@ -45,11 +45,11 @@ def read_model(
             arrays = {name: _array(archive, f"{name}.npy", most) for name in names}
         header: Mapping[str, Any] = parse(str(arrays.pop("header")))
         coef = arrays["coef"]
-        if {"privacy", *HEADER} <= header.keys() and (coef.ndim, coef.dtype.str) == (1, "<f8"):
-            return header, arrays
+        if not {"privacy", *HEADER} <= header.keys() or (coef.ndim, coef.dtype.str) != (1, "<f8"):
+            raise ValueError("an entry or an array is missing or of another kind")
     except Exception as error:  # of zipfile, and of Python's own parser for headers
         raise ValueError(f"{path} is no dpkern model") from error
-    raise ValueError(f"{path} is no dpkern model")
+    return header, arrays
 
 
 def _array(archive: zipfile.ZipFile, name: str, most: int) -> Any:

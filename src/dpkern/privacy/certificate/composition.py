@@ -27,8 +27,6 @@ def compose_sequential(*certificates: Certificate) -> Certificate:
     return _merged(
         certificates,
         "sequential",
-        guarantee=_sequential([c.guarantee for c in certificates]),
-        n_draws=sum(c.n_draws for c in certificates),
         may_be_smaller=per_silo and len(certificates) > 1,
         note=f"sequential composition of {len(certificates)} runs on the same data, whose "
         "guarantees were fixed beforehand",
@@ -44,46 +42,31 @@ def compose_parallel(*certificates: Certificate) -> Certificate:
     return _merged(
         certificates,
         "parallel",
-        guarantee=_parallel([c.guarantee for c in certificates]),
-        n_draws=max(c.n_draws for c in certificates),
         may_be_smaller=False,
         note=f"parallel composition of {len(certificates)} runs on disjoint data, "
         f"split without looking at them{'' if certificates[0].unit == 'one record' else _WHOLE}",
     )
 
 
-def _sequential(guarantees: list[Guarantee]) -> Guarantee:
-    """Return the guarantee of releases about the same records."""
+def _together(guarantees: list[Guarantee], *, parallel: bool) -> Guarantee:
+    """Return the guarantee of releases about the same records, or about disjoint ones."""
     if NO_GUARANTEE in guarantees:
         return NO_GUARANTEE
-    gaussian = [g for g in guarantees if isinstance(g, GaussianDP)]
+    mus = [g.mu for g in guarantees if isinstance(g, GaussianDP)]
     minimisers = [g for g in guarantees if isinstance(g, ObjectivePerturbation)]
-    mu = sqrt_up(sum((Fraction(g.mu) ** 2 for g in gaussian), Fraction(0)))
+    if parallel:
+        mu = max(mus, default=0.0)
+    else:
+        mu = sqrt_up(sum((Fraction(one) ** 2 for one in mus), Fraction(0)))
     if minimisers:
-        return ObjectivePerturbation.sequential(minimisers, mu)
-    if len(gaussian) == len(guarantees):
+        kind = ObjectivePerturbation
+        return (kind.parallel if parallel else kind.sequential)(minimisers, mu)
+    if len(mus) == len(guarantees):
         return GaussianDP(mu=mu)
-    return ConcentratedDP(rho=round_up(sum(map(Fraction, _rhos(guarantees)), Fraction(0))))
-
-
-def _parallel(guarantees: list[Guarantee]) -> Guarantee:
-    """Return the guarantee of releases about disjoint records."""
-    if NO_GUARANTEE in guarantees:
-        return NO_GUARANTEE
-    gaussian = [g for g in guarantees if isinstance(g, GaussianDP)]
-    minimisers = [g for g in guarantees if isinstance(g, ObjectivePerturbation)]
-    mu = max((g.mu for g in gaussian), default=0.0)
-    if minimisers:
-        return ObjectivePerturbation.parallel(minimisers, mu)
-    return (
-        GaussianDP(mu=mu)
-        if len(gaussian) == len(guarantees)
-        else ConcentratedDP(rho=max(_rhos(guarantees)))
+    rhos = [g.rho for g in guarantees if isinstance(g, GaussianDP | ConcentratedDP)]
+    return ConcentratedDP(
+        rho=max(rhos) if parallel else round_up(sum(map(Fraction, rhos), Fraction(0)))
     )
-
-
-def _rhos(guarantees: list[Guarantee]) -> list[float]:
-    return [g.rho for g in guarantees if isinstance(g, GaussianDP | ConcentratedDP)]
 
 
 def _refuse_others(certificates: tuple[Any, ...]) -> None:
@@ -112,12 +95,10 @@ def _merged(
     certificates: tuple[Certificate, ...],
     composition: str,
     *,
-    guarantee: Guarantee,
-    n_draws: int,
     may_be_smaller: bool,
     note: str,
 ) -> Certificate:
-    first = certificates[0]
+    first, parallel = certificates[0], composition == "parallel"
     for name in ("unit", "neighbours"):
         values = sorted({str(getattr(c, name)) for c in certificates})
         if len(values) > 1:
@@ -128,8 +109,8 @@ def _merged(
     return Certificate(
         trust=" + ".join(trusts),
         noise=next((c.noise for c in certificates if c.noise != "os"), "os"),
-        guarantee=guarantee,
-        n_draws=n_draws,
+        guarantee=_together([c.guarantee for c in certificates], parallel=parallel),
+        n_draws=(max if parallel else sum)(c.n_draws for c in certificates),
         parts=certificates,
         composition=composition,
         unit=first.unit,

@@ -114,9 +114,8 @@ class Declaration:
         if len(self.samplers) == 1:
             values["sampling"] = self.samplers[0]
         if values["calibration"] == "paper" and values["trust"] not in self.paper:
-            raise ValueError(
-                f"calibration='paper' needs {_alternatives('trust', self.paper)} in {self.name}"
-            )
+            trusts = " or ".join(f"trust={trust!r}" for trust in self.paper)
+            raise ValueError(f"calibration='paper' needs {trusts} in {self.name}")
         if self.models == "linear" and values["model"] is not None:
             raise TypeError(f"model must be None in {self.name}, which fits linear models")
         if values["model"] is not None:
@@ -174,7 +173,8 @@ def publish(declaration: Declaration, algorithm: Algorithm) -> Solver:
     published.__name__ = published.__qualname__ = declaration.name
     published.__module__ = algorithm.__module__
     published.__doc__ = _documentation(declaration)
-    published.__signature__ = _signature(declaration)
+    own = {"clip": SHARED["clip"], **declaration.own}
+    published.__signature__ = _keyword_signature(["data"], own, "shared")
     published.declaration, published.algorithm = declaration, algorithm
     return cast(Solver, published)
 
@@ -188,14 +188,6 @@ def renamed(
         options[key] = replace(options[key], default=value)
     offers |= {"name": name, "options": options, "summary": summary, "notes": notes}
     return publish(replace(public.declaration, **offers), public.algorithm)
-
-
-def _alternatives(name: str, values: Iterable[str]) -> str:
-    return " or ".join(f"{name}={value!r}" for value in values)
-
-
-def _signature(declaration: Declaration) -> inspect.Signature:
-    return _keyword_signature(["data"], {"clip": SHARED["clip"], **declaration.own}, "shared")
 
 
 def _keyword_signature(

@@ -277,7 +277,9 @@ class _Discriminant:
         prior = min(max(prior, _LEAST_SLOPE), _STEEPEST)
         st, stu, suu, su = np.clip(moments, -n, n).tolist()  # at most those of n records
         noise = std / (_GAMMA * n)
-        rate, mean = _rate(st / n, std / n), _within(su / n, 1.0)
+        # The rate of positives, no nearer to 0 and 1 than the noise.
+        rate = 0.5 + _within(st / n, 0.5 - min(max(std / n, _LEAST_RATE), 0.25))
+        mean = _within(su / n, 1.0)
         seen = max(suu / n - mean * mean, 0.0)
         # No less than noise may hide.
         variance = min(max(math.sqrt(seen**2 + 4.0 * noise**2), 4e-3), 0.6)
@@ -364,11 +366,6 @@ def _together(x: float, x_error: float, y: float, y_error: float) -> tuple[float
     """Return the mean of two numbers, weighted by their precisions, and its variance."""
     total = 1.0 / x_error + 1.0 / y_error
     return (x / x_error + y / y_error) / total, 1.0 / total
-
-
-def _rate(mean: float, std: float) -> float:
-    """Return the rate of positives, no nearer to 0 and 1 than the noise."""
-    return 0.5 + _within(mean, 0.5 - min(max(std, _LEAST_RATE), 0.25))
 
 
 def _within(value: float, bound: float) -> float:
