@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import comb
 
-from dpkern.privacy import Budget, gdp_delta, gdp_epsilon, zcdp_delta
+from dpkern.privacy import Certificate, gdp_delta, gdp_epsilon, zcdp_delta
 from dpkern.privacy.accountant.profiles import Bound, Spending, _composed, _delta
 from dpkern.privacy.guarantees.base import GaussianDP
 from dpkern.privacy.guarantees.gdp import gdp_delta_upper
@@ -201,9 +201,8 @@ def test_silos_of_several_runs_may_hold_the_same_record_in_any_combination():
 
 
 def test_a_selection_composes_with_everything():
-    from dpkern.selection import _certificate
-
-    chosen = _certificate(SELECTION, Budget(epsilon=0.5, delta=1e-6))
+    figures = {"n_draws": 1000, "bound": "upper", "at_delta": 1e-6}
+    chosen = Certificate(trust="central", noise="os", guarantee=SELECTION, **figures)
     alone = of(chosen).epsilon(1e-6)
     assert alone == pytest.approx(chosen.epsilon(1e-6), rel=1e-6)
     both = of(chosen, Bound(mu=0.1)).epsilon(1e-6)
