@@ -412,6 +412,13 @@ def test_wrong_calls_name_the_argument(change, text):
         assert dpk.evaluate(given.pop("model"), given.pop("X"), given.pop("y"), **given).scores
 
 
+def test_probabilities_of_classes_must_add_up_to_one():
+    """Ones for every class would be right each time."""
+    _, P, y, options = of_task("several")
+    with pytest.raises(ValueError, match="add up to 1"):
+        dpk.evaluate(np.ones_like, P, y, budget=BUDGET, **options)
+
+
 def test_it_prints_a_table_with_intervals():
     model, X, y, options = of_task("two")
     text = str(dpk.evaluate(model, X, y, budget=BUDGET, rng=0, **options))
@@ -450,3 +457,50 @@ def test_an_audit_finds_no_more_and_hardly_less_than_is_certified(neighbours, mo
     scores = released @ (exact[0] - exact[-1])
     bound = dpk.audit_scores(scores[:4_000], scores[4_000:], method="gdp").mu
     assert 1.6 < bound <= found.privacy.mu
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_no_record_raises_between_the_releases(task):
+    tiny = np.full(200, 1e-200)
+    X, labels = tiny[:, np.newaxis], np.arange(200) % 2
+    call = {
+        "two": (risks, X, labels, {"classes": [0, 1]}),
+        "several": (probabilities, np.hstack([X, X, 1.0 - X]), labels, {"classes": [0, 1, 2]}),
+        "targets": (risks, X, tiny, {"target_bound": 1.0}),
+    }
+    model, rows, y, options = call[task]
+    with np.errstate(all="raise"):
+        dpk.evaluate(model, rows, y, budget=BUDGET, rng=0, **options)
+
+
+def test_few_records_have_scores_within_their_ranges():
+    X, y = scored(5)
+    evaluation = dpk.evaluate(risks, X, y, budget=BUDGET, classes=[0, 1], rng=1)
+    for name, score in evaluation.scores.items():
+        assert 0.0 <= score.low <= score.value <= score.high <= (6.0 if name == "log_loss" else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "text"),
+    [
+        (lambda X: np.full((len(X), 3), 0.3), {"classes": [0, 1]}, "model must predict probab"),
+        (lambda X: ["high"] * len(X), {"classes": [0, 1]}, "model must predict an array of real"),
+        (lambda X: None, {"classes": [0, 1]}, "model must predict an array of real"),
+        (object(), {"target_bound": 1.0}, "model must be .* have predict,"),
+        (risks, {"target_bound": 1e200}, "target_bound must be from 1e-100 to 1e"),
+        (risks, {"classes": [0, 1], "confidence": 1.0 - 2.0**-53}, "confidence must be from"),
+        (risks, {"classes": [0, 1], "threshold": 5e-324}, "threshold must be from"),
+        (risks, {"classes": [0, 1], "bins": 1001}, "bins must be at most 1000"),
+    ],
+)
+def test_what_no_score_follows_from_is_refused_at_no_cost(model, options, text, tmp_path):
+    X, y = scored(100)
+    accountant = dpk.Accountant(tmp_path / "ledger", epsilon=1.1, delta=1e-5)
+    with pytest.raises((TypeError, ValueError), match=text):
+        dpk.evaluate(model, X, y, budget=BUDGET, accountant=accountant, **options)
+    assert accountant.spent == 0.0
+
+
+def test_no_records_are_refused():
+    with pytest.raises(ValueError, match="X must hold at least one record"):
+        dpk.evaluate(risks, np.empty((0, 1)), [], budget=BUDGET, classes=[0, 1])

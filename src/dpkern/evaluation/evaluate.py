@@ -33,6 +33,9 @@ from dpkern.solvers import SolverResult
 
 _PAIRS = 0.45  # share of mu^2 of the pairs
 _MOST_CLASSES = 100  # whose pairs are counted
+_MOST_BINS = 1000  # whose scores are simulated in memory
+# Thresholds and confidences are as far from 0 and 1; bounds of targets are as large at most.
+_NEAREST, _LARGEST_BOUND = 1e-9, 1e100
 # Bins by n_1 mu, and n mu where the rate is not known and taken as 1/4, within these.
 _PER_BIN, _FEWEST, _MOST = 70.0, 8, 64
 # Where the area is from bins they are half as wide.
@@ -62,6 +65,7 @@ _TEXTS = {
     "bias": "mean of predicted less true values",
     "mean_confidence": "mean probability of the likeliest class",
 }
+_OFF = 1e-3  # sums of probabilities, in single precision too
 _WITHOUT_RISKS = ("accuracy", "sensitivity", "specificity", "auc", "rate")
 _OF_CLASSES = {
     "accuracy": "rate",
@@ -215,10 +219,10 @@ def evaluate(
     check_budget(budget)
     if not isinstance(accountant, Accountant | None):
         raise TypeError(f"accountant must be an Accountant, got {type(accountant).__name__}")
-    threshold = probability("threshold", threshold)
-    confidence = probability("confidence", confidence)
-    if bins is not None:
-        bins = whole_number("bins", bins)
+    threshold = _inner("threshold", threshold)
+    confidence = _inner("confidence", confidence)
+    if bins is not None and (bins := whole_number("bins", bins)) > _MOST_BINS:
+        raise ValueError(f"bins must be at most {_MOST_BINS}, got {bins}")
     add_remove = neighbours == "add_remove"
     if add_remove != (public_size is not None):
         need = "given" if add_remove else "None"
@@ -245,15 +249,16 @@ def evaluate(
     ledger = Ledger(None if charge is None else charge.make)
     channel = Channel(ledger, stream, SEEN_BY["central"], neighbours)
     try:
-        pairs = None
-        if with_pairs:
-            pairs = release_pairs(channel, records.predicted, records.y == 1, mu_pairs)
-        if bins is None:
-            positives = 0.25 * size if pairs is None else pairs[1]
-            per_bin = _PER_BIN if with_pairs else _PER_BIN_WITHOUT_PAIRS
-            bins = 2 * (int(min(max(positives * mu_sums / per_bin, _FEWEST), _MOST)) // 2)
-        edges = edges_of(bins, threshold)
-        sums, std = records.sums(edges).release(channel, n, size, mu_sums)
+        with np.errstate(all="ignore"):  # what is raised between releases tells of a record
+            pairs = None
+            if with_pairs:
+                pairs = release_pairs(channel, records.predicted, records.y == 1, mu_pairs)
+            if bins is None:
+                positives = 0.25 * size if pairs is None else pairs[1]
+                per_bin = _PER_BIN if with_pairs else _PER_BIN_WITHOUT_PAIRS
+                bins = 2 * (int(min(max(positives * mu_sums / per_bin, _FEWEST), _MOST)) // 2)
+            edges = edges_of(bins, threshold)
+            sums, std = records.sums(edges).release(channel, n, size, mu_sums)
     finally:
         if stream is not rng:
             stream.wipe()
@@ -353,7 +358,11 @@ class _Records:
         known = getattr(model, "classes", None) if isinstance(model, SolverResult) else None
         known = getattr(model, "classes_", None) if known is None else known
         if isinstance(model, SolverResult) and known is None:
-            return cls._of_targets(model, X, y, target_bound or _bound_of(model))
+            if classes is not None:
+                raise ValueError("classes must be None for a model of real targets")
+            if target_bound is None:
+                target_bound = _bound_of(model)
+            return cls._of_targets(model, X, y, target_bound)
         if known is not None and classes is not None:
             raise ValueError("classes must be None where the model says them")
         if target_bound is not None:
@@ -367,12 +376,13 @@ class _Records:
                 "model of real targets"
             )
         predicted, risks = _predicted(model, X)
-        n = len(predicted)
+        n = predicted.shape[0] if predicted.ndim else 0
         task: Any = "classification" if len(np.asarray(known)) == 2 else "multiclass"
         numbers, _, found = targets(checked_labels(y, n), task, known)
         assert found is not None
         if task == "classification":
-            predicted = predicted[:, -1] if predicted.ndim == 2 else predicted
+            if predicted.shape in {(n, 1), (n, 2)}:
+                predicted = predicted[:, -1]
             numbers = 0.5 * (numbers + 1.0)
         elif len(found) > _MOST_CLASSES:
             raise ValueError(f"classes must be at most {_MOST_CLASSES} labels, got {len(found)}")
@@ -384,8 +394,14 @@ class _Records:
         if target_bound is None:
             raise ValueError("target_bound must be given for a model that was fitted without one")
         half, middle = target_bounds(target_bound)
-        predicted = np.asarray(getattr(model, "predict", model)(X), dtype=np.float64)
-        numbers = targets(checked_labels(y, len(predicted)), "regression")[0]
+        if not 1.0 / _LARGEST_BOUND <= half <= _LARGEST_BOUND:
+            raise ValueError(
+                f"target_bound must be from {1.0 / _LARGEST_BOUND:g} to {_LARGEST_BOUND:g}, or "
+                f"half of the distance of a pair, got {target_bound}"
+            )
+        predicted = _numbers(_function(model, "predict")(X))
+        n = predicted.shape[0] if predicted.ndim else 0
+        numbers = targets(checked_labels(y, n), "regression")[0]
         _check("predictions", predicted, (len(numbers),))
         return cls("regression", predicted, numbers, np.empty(0), True, middle, half)
 
@@ -426,13 +442,36 @@ def _predicted(model: Any, X: ArrayLike) -> tuple[FloatArray, bool]:
         if z.ndim == 2:
             raise ValueError("model must predict probabilities where there are several classes")
         return 0.5 + 0.5 * z / (1.0 + np.abs(z)), False
-    function: Callable[[Any], Any] = getattr(model, "predict_proba", model)
-    if not callable(function):
+    return _numbers(_function(model, "predict_proba")(X)), True
+
+
+def _function(model: Any, method: str) -> Callable[[Any], Any]:
+    function: Callable[[Any], Any] = getattr(model, method, model)
+    if not callable(function) or isinstance(function, type):
         raise TypeError(
-            "model must be a SolverResult, have predict_proba or predict, or be a function, got "
-            f"{type(model).__name__}"
+            f"model must be a SolverResult, have {method}, or be a function, got "
+            f"{getattr(model, '__name__', type(model).__name__)}"
         )
-    return np.asarray(function(X), dtype=np.float64), True
+    return function
+
+
+def _numbers(predicted: Any) -> FloatArray:
+    """Return what a model predicts as real numbers."""
+    try:
+        values = np.asarray(predicted)
+        if values.dtype.kind not in "biuf":
+            raise TypeError
+        return values.astype(np.float64)
+    except (TypeError, ValueError) as error:  # values are private, and not shown
+        raise TypeError("model must predict an array of real numbers, got others") from error
+
+
+def _inner(name: str, value: float) -> float:
+    """Return a probability that is not so near to 0 or 1 that a difference is no number."""
+    number = probability(name, value)
+    if not _NEAREST <= number <= 1.0 - _NEAREST:
+        raise ValueError(f"{name} must be from {_NEAREST:g} to 1 - {_NEAREST:g}, got {number!r}")
+    return number
 
 
 def _bound_of(model: SolverResult) -> tuple[float, float] | None:
@@ -444,6 +483,8 @@ def _bound_of(model: SolverResult) -> tuple[float, float] | None:
 
 
 def _check(what: str, values: FloatArray, shape: tuple[int, ...]) -> None:
+    if not values.size:
+        raise ValueError("X must hold at least one record, got none")
     if values.shape != shape:
         raise ValueError(f"model must predict {what} of shape {shape}, got {values.shape}")
     bad = int(np.count_nonzero(~np.isfinite(values)))
@@ -451,3 +492,5 @@ def _check(what: str, values: FloatArray, shape: tuple[int, ...]) -> None:
         raise ValueError(f"model must predict finite {what}, got {counted(bad, 'other')}")
     if what == "probabilities" and (values.min() < -1e-6 or values.max() > 1.0 + 1e-6):
         raise ValueError("model must predict probabilities, from 0 to 1, got others")
+    if values.ndim == 2 and np.abs(values.sum(axis=1) - 1.0).max() > _OFF:
+        raise ValueError("model must predict probabilities that add up to 1, got others")

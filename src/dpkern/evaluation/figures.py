@@ -19,7 +19,10 @@ from dpkern.evaluation.sums import LARGEST_LOG_LOSS
 
 _HIDDEN = 4.0  # a variance of fewer stds of the noise
 _REPEATS = 1000  # simulated evaluations: the spread is known to 2 %
-_RATES = ("accuracy", "sensitivity", "specificity", "rate", "mean_risk", "auc", "brier")
+_RATES = (
+    *("accuracy", "sensitivity", "specificity", "rate", "mean_risk", "auc", "brier"),
+    "calibration_error",
+)
 Scores = dict[str, FloatArray]
 
 
@@ -266,10 +269,11 @@ def with_intervals(
         value, width = float(released), z * float(np.std(by_all[name]))
         if of_table is not None and name in of_table:
             value = max(value - float(np.mean(by_all[name])) + of_table[name], 0.0)
+            value = min(value, 1.0)
         low, high = value - width, value + width
         if name in _RATES:
             low, high = max(low, 0.0), min(high, 1.0)
-        elif name in ("calibration_error", "log_loss"):
-            low = max(low, 0.0)
+        elif name == "log_loss":
+            low, high = max(low, 0.0), min(high, LARGEST_LOG_LOSS)
         scores[name] = Score(value, low, high, float(np.std(by_noise[name])))
     return scores
