@@ -26,8 +26,8 @@ static void equations(const block *b, intptr_t n, const double *scale, double cl
 }
 
 /* s: (n,) factors on effective rows, clamped to bound / |a|; factor: (n,) those on stored rows. */
-static void clamp_factors(const block *b, intptr_t n, double bound, const double *length, double *s,
-                          double *factor) {
+static void clamp_prox_factors(const block *b, intptr_t n, double bound, const double *length,
+                               double *s, double *factor) {
     int bounded = 0;
     for (intptr_t i = 0; i < n; i++) {
         s[i] = clamp_scalar(s[i], factor_limit(bound, length[i]));
@@ -54,7 +54,7 @@ static void loss_prox_task(const dpk_data *data, const dpk_loss *loss, const dpk
             b.z[r] = -b.z[r]; /* a . (0 - V) */
         equations(&b, n, NULL, clip, length, &e);
         scalar_prox(loss, sweep->prox_step, n, &e, NULL);
-        clamp_factors(&b, n, clip, length, e.t, b.s);
+        clamp_prox_factors(&b, n, clip, length, e.t, b.s);
         memcpy(t + i, e.t, (size_t)n * sizeof(double));
         const row_move move = {1.0, NULL, 0.0, NULL, sweep->common, X, NULL};
         dpk_move_rows(data, &move, n, b.row, b.s);
@@ -103,7 +103,7 @@ static void shared_task(const dpk_data *data, const dpk_loss *loss, const dpk_sw
         prefetch_share(&next);
         for (intptr_t r = 0; r < n; r++)
             s[r] = DPK_FMA(keep, scale[r], 2.0 * lam * clamp_scalar(e.t[r], e.lim[r]));
-        clamp_factors(&b, n, clip, length, s, b.s);
+        clamp_prox_factors(&b, n, clip, length, s, b.s);
         memcpy(scale, s, (size_t)n * sizeof(double));
         prefetch_share(&next);
         dpk_add_rows(data, M, 0, (later_rows){0}, n, &b, acc, &added);
@@ -143,7 +143,7 @@ static void per_user_task(const dpk_data *data, const dpk_loss *loss, const dpk_
         scalar_prox(loss, sweep->prox_step, n, &e, NULL);
         for (intptr_t r = 0; r < n; r++)
             s[r] = 2.0 * lam * (clamp_scalar(e.t[r], e.lim[r]) - scale[r]);
-        clamp_factors(&b, n, clip, length, s, b.s);
+        clamp_prox_factors(&b, n, clip, length, s, b.s);
         for (intptr_t r = 0; r < n; r++) {
             sweep->scale[b.row[r]] = scale[r] + s[r];
             double *const c = sweep->common + b.row[r] * d;
@@ -189,7 +189,7 @@ static void public_task(const dpk_data *data, const dpk_loss *loss, const dpk_sw
         scalar_prox(loss, sweep->prox_step, n, &e, NULL);
         for (intptr_t r = 0; r < n; r++)
             s[r] = 2.0 * lam * clamp_scalar(e.t[r], e.lim[r]);
-        clamp_factors(&b, n, clip, length, s, b.s);
+        clamp_prox_factors(&b, n, clip, length, s, b.s);
         if (sweep->key) {
             dpk_gaussian_silos(sweep->key, sweep->purpose, b.row, n, d, sweep->sigma, grid,
                                DPK_PATH_FAST, message);

@@ -88,8 +88,9 @@ static void load_sparse(const dpk_data *data, const dpk_models *models, intptr_t
     }
 }
 
-DPK_INLINE void sum_rows(row_kind kind, const dpk_data *shared, const dpk_loss *loss, double weight,
-                         int64_t begin, int64_t end, const dpk_gradients_memory *own) {
+DPK_INLINE void sum_models(row_kind kind, const dpk_data *shared, const dpk_loss *loss,
+                           double weight, int64_t begin, int64_t end,
+                           const dpk_gradients_memory *own) {
     const dpk_data copy = *shared, *const data = &copy; /* see rows.h */
     for (int64_t i = begin; i < end; i += own->rows) {
         const intptr_t n = rows_left(i, end, own->rows);
@@ -105,13 +106,13 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_data *shared, const dpk_loss *
     }
 }
 
-DEFINE_FOR_KINDS(static void sum_of_kind, data, 8, sum_rows,
+DEFINE_FOR_KINDS(static void sum_of_kind, data, 8, sum_models,
                  (const dpk_data *data, const dpk_loss *loss, double weight, int64_t begin,
                   int64_t end, const dpk_gradients_memory *own),
                  data, loss, weight, begin, end, own)
 
-static void sum_single(const dpk_data *data, const dpk_loss *loss, double weight, int64_t begin,
-                       int64_t end, const dpk_gradients_memory *own) {
+static void sum_models_single(const dpk_data *data, const dpk_loss *loss, double weight,
+                              int64_t begin, int64_t end, const dpk_gradients_memory *own) {
     block b;
     for (int64_t i = begin; i < end; i += own->single) {
         const intptr_t n = rows_left(i, end, own->single);
@@ -158,7 +159,7 @@ static void gradients_task(const dpk_data *data, const dpk_models *models, const
         else
             load_dense(data, models, u.j, &own);
         if (single)
-            sum_single(data, loss, weight, u.begin, u.end, &own);
+            sum_models_single(data, loss, weight, u.begin, u.end, &own);
         else
             sum_of_kind(data, loss, weight, u.begin, u.end, &own);
         store_sums(data, &own, u.end - u.begin, sum->first_task[data->m] * stride,

@@ -40,8 +40,8 @@ DPK_INLINE f8 quotient(f8 a, f8 minus_b, f8 inverse) {
 }
 
 /* From products with the models in own->z to factors in own->s. */
-static inline void find_factors(const dpk_loss *loss, double weight, intptr_t n, block *b,
-                                const dpk_gradients_memory *own) {
+static inline void find_model_factors(const dpk_loss *loss, double weight, intptr_t n, block *b,
+                                      const dpk_gradients_memory *own) {
     const intptr_t wide = own->wide, rows = n + n % rows_of_vector(wide);
     double minus[DPK_BLOCK], inverse[DPK_BLOCK];
     int ordinary = FUSED && own->ordinary;

@@ -14,7 +14,7 @@
 #endif
 
 /* x: the entries of ROWS stored rows. */
-DPK_INLINE void load_rows(const dpk_data *data, const int64_t *row,
+DPK_INLINE void keep_rows(const dpk_data *data, const int64_t *row,
                           entry x[MOST_ROWS][MOST_STEPS][LANES]) {
     EACH(r, ROWS) EACH(step, STEPS) EACH_LANE {
         const int64_t k = LANE + TEAM * step; /* beyond p only in the last step */
@@ -101,7 +101,7 @@ DPK_INLINE void add_records(int single, const glm *of, gpu_task task, int team, 
         int64_t row[MOST_ROWS];
         /* Beyond the end stands a row that counts as nothing. */
         EACH(r, ROWS) row[r] = stored_row(data, begin + r < task.end ? begin + r : task.begin);
-        load_rows(data, row, x);
+        keep_rows(data, row, x);
         EACH_LANE {
             const int64_t record = begin + LANE / LANES_OF_ROW % ROWS;
             label[L] = data->y[stored_row(data, record < task.end ? record : task.begin)];

@@ -30,7 +30,7 @@ static inline double scalar_product(intptr_t n, const double *v, const double *w
 }
 
 /* Upper bounds of |v| and |[v, one]|. */
-static inline double norm_of(intptr_t n, const double *v, double one) {
+static inline double bound_norm(intptr_t n, const double *v, double one) {
     return norm_up(scalar_product(n, v, v) + one * one, n);
 }
 
@@ -84,8 +84,8 @@ static double clipped_norm(const dpk_mlp *net, intptr_t i, const double *x, cons
         for (int which = 0; which < count; which++) {
             double *const part = parts + 3 * (l * net->points + which);
             p[which] = pair_of(layer, l == 0, which, i, x, now, old, part[2]);
-            part[0] = norm_of(layer->out, p[which].delta, 0.0);
-            part[1] = norm_of(layer->in, p[which].input, p[which].one);
+            part[0] = bound_norm(layer->out, p[which].delta, 0.0);
+            part[1] = bound_norm(layer->in, p[which].input, p[which].one);
             product[which] = part[0] * part[1];
         }
         if (count > 1)
@@ -147,8 +147,8 @@ static int clip_gradient(const dpk_mlp *net, intptr_t i, const double *x, double
     for (intptr_t l = 0; l < net->depth; l++) {
         const pair p = pair_of(net->layers + l, l == 0, 0, i, x, layers, NULL, 1.0);
         double *const norm = part + 3 * l * net->points;
-        norm[0] = norm_of(net->layers[l].out, p.delta, 0.0);
-        norm[1] = norm_of(net->layers[l].in, p.input, p.one);
+        norm[0] = bound_norm(net->layers[l].out, p.delta, 0.0);
+        norm[1] = bound_norm(net->layers[l].in, p.input, p.one);
         total += norm[0] * norm[1] * (norm[0] * norm[1]);
     }
     const double s = scale_of(bound, sqrt(total));

@@ -53,12 +53,12 @@ DPK_INLINE void load_row(row_kind kind, const dpk_data *data, int64_t i, double 
     }
 }
 
-DPK_INLINE void load_rows(row_kind kind, const dpk_data *data, int64_t first, intptr_t n,
-                          double *to, intptr_t ld) {
+DPK_INLINE void load_scaled_rows(row_kind kind, const dpk_data *data, int64_t first, intptr_t n,
+                                 double *to, intptr_t ld) {
     for (intptr_t i = 0; i < n; i++)
         load_row(kind, data, first + i, to + i * ld);
 }
-DEFINE_FOR_KINDS(static void load_block_rows, data, 8, load_rows,
+DEFINE_FOR_KINDS(static void load_block_rows, data, 8, load_scaled_rows,
                  (const dpk_data *data, int64_t first, intptr_t n, double *to, intptr_t ld), data,
                  first, n, to, ld)
 

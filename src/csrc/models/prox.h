@@ -71,7 +71,7 @@ DPK_INLINE void times(intptr_t n, const double *v, double scale, double factor, 
 /* |x| <= radius; params: radius. The relative error of the computed norm is below (n / 32 + 6)
  * 2^-53, that of the result two roundings larger. */
 PROX(l2_ball) {
-    const safe_norm v_norm = norm_of(n, v);
+    const safe_norm v_norm = find_safe_norm(n, v);
     if (v_norm.norm > params[0] * v_norm.scale)
         times(n, v, v_norm.scale, params[0] / v_norm.norm, out);
     else
@@ -84,7 +84,7 @@ PROX(group_lasso) {
     const intptr_t count = (intptr_t)params[0];
     const double *const size = params + 1, *const weight = size + count;
     for (intptr_t g = 0, k = 0; g < count; k += (intptr_t)size[g++]) {
-        const safe_norm own = norm_of((intptr_t)size[g], v + k);
+        const safe_norm own = find_safe_norm((intptr_t)size[g], v + k);
         const double threshold = gamma * weight[g] * own.scale;
         if (own.norm <= threshold)
             times((intptr_t)size[g], v + k, 0.0, 0.0, out + k);
@@ -179,7 +179,7 @@ static double pl_root(double r, double gamma) {
 /* r(x) = f(|x|), f(s) = s^2 + 3 sin^2 s: x = s v / |v|. For very small |v| the sine equals its
  * argument, for very large |v| it is negligible. */
 PROX(pl) {
-    const safe_norm own = norm_of(n, v);
+    const safe_norm own = find_safe_norm(n, v);
     double factor = 1.0 / (1.0 + (own.scale > 1.0 ? 8.0 : 2.0) * gamma);
     if (own.scale == 1.0)
         factor = own.norm > 0.0 ? pl_root(own.norm, gamma) / own.norm : 1.0;

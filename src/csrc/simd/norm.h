@@ -27,7 +27,7 @@ typedef struct {
     double scale, norm;
 } safe_norm;
 
-static safe_norm norm_of(intptr_t n, const double *v) {
+static safe_norm find_safe_norm(intptr_t n, const double *v) {
     const double plain = scaled_norm(n, v, 1.0);
     if (plain > 0x1p-450 && plain < 0x1p500)
         return (safe_norm){1.0, plain};
