@@ -266,6 +266,7 @@ def against(rows: _Rows) -> list[str]:
         if z <= bound:
             break
         broken.append(f"worse with more, z {z:.1f}: {text}")
+    losses: dict[tuple[int, float], list[tuple[float, float, Cell]]] = {}
     for cell, row in rows.items():
         if cell.power < LEAST:
             continue
@@ -282,7 +283,13 @@ def against(rows: _Rows) -> list[str]:
             of_rate = row["trivial"]["rate's log loss"]
             # Least squares predict no log odds.
             if cell.solver != "ridge" and mean > of_rate + 0.01 + 3.0 * error:
-                broken.append(f"log loss {mean:.3f}, the rate's {of_rate:.3f}: {cell}")
+                losses.setdefault((cell.n, cell.epsilon), []).append((mean, of_rate, cell))
+    for (n, epsilon), cells in losses.items():
+        mean, of_rate, cell = max(cells, key=lambda c: c[0] - c[1])
+        broken.append(
+            f"log loss in {len(cells)} cells with n {n:g}, epsilon {epsilon:g} (n mu "
+            f"{cell.power:.0f}), most {mean:.3f}, the rate's {of_rate:.3f}: {cell}"
+        )
     return broken
 
 
@@ -322,7 +329,8 @@ around 0 and around half of their bound, three standard deviations away from 0.
 
 A requirement is broken where more records or more budget make a mean worse (z > 3 by Holm's
 correction) and worse than the exact minimiser's, where R2 is below that of the mean, accuracy below
-that of the larger class, or log loss above the rate's; each where n mu >= {least:g}.
+that of the larger class, or log loss above the rate's; each where n mu >= {least:g}. Probabilities
+are recalibrated from n mu = 400 on.
 """
 
 
