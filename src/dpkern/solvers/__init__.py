@@ -21,6 +21,7 @@ from dpkern.solvers.gradient_descent import gradient_descent
 from dpkern.solvers.local_newton import local_newton
 from dpkern.solvers.local_sgd import local_sgd
 from dpkern.solvers.minibatch_sgd import minibatch_sgd
+from dpkern.solvers.newton_inference import newton_inference
 from dpkern.solvers.objective_perturbation import objective_perturbation
 from dpkern.solvers.output_perturbation import output_perturbation
 from dpkern.solvers.prox_pl_svrg import prox_pl_svrg
@@ -46,6 +47,7 @@ __all__ = [
     "local_newton",
     "local_sgd",
     "minibatch_sgd",
+    "newton_inference",
     "objective_perturbation",
     "output_perturbation",
     "prox_pl_svrg",
@@ -68,6 +70,7 @@ SOLVERS: dict[str, Solver] = {
         objective_perturbation,
         local_newton,
         double_noise_newton,
+        newton_inference,
         ridge,
         admm,
         fixed_point,

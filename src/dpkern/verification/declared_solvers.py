@@ -33,11 +33,14 @@ _SOLVERS = {
     "local_steps": "output_perturbation",
     "coverage": "private_range",
     "evaluated": "evaluation",
+    "rounds": "newton_inference",
 }
 # A private search has so many candidates, of half the step size each.
 _CANDIDATES = 8
 # How the descriptions of what a recalibration releases begin.
 LINE = "recalibration: "
+# And those of estimates with standard errors.
+EST = "inference: sum of "
 # Bins of a range end at so many halvings of its wide bounds.
 _OCTAVES = 30
 
@@ -117,6 +120,30 @@ class DeclaredSolver(DeclaredRun):
     def _ridge(self) -> Iterator[Family]:
         yield self._hessians(1)
         yield self._gradients(1)
+
+    def _newton_inference(self) -> Iterator[Family]:
+        clip, R, d = self._positive("clip"), self._positive("row_bound"), self.dim or 0
+        root = math.sqrt(2.0) if self.unit == 2.0 else 1.0
+        # Of columns that the schema makes depend on each other, fewer are summed.
+        r = max(
+            (x["dim"] for x in self._values["releases"] if x["what"] == f"{EST}scores"), default=d
+        )
+        r = min(int(r), d)
+
+        def outer(what: str, times: int, bound: float) -> Family:
+            D, dim = root * bound**2, r * (r + 1) // 2
+            return self._about(EST + what, times, D, most=ROUNDED, dim=dim)
+
+        yield self._about(f"{EST}rows", 1, self.unit * R)
+        yield outer("outer products of rows", 1, R)
+        yield outer("outer products of whitened rows", 1, max(clip, 1.25 * math.sqrt(r)))
+        loss = self._of("loss")
+        times = {"squared": 2, "logistic": 0}.get(loss if isinstance(loss, str) else "huber", 1)
+        if times:
+            yield self._about(f"{EST}squared residuals", times, 0.5 * self.unit, dim=1)
+        yield self._about(f"{EST}scores", self._count("rounds"), self.unit * clip, dim=r)
+        yield outer("curvatures", self._count("rounds") - 1, clip)
+        yield outer("squared scores", 1, clip)
 
     def _double_noise_newton(self) -> Iterator[Family]:
         rounds = self._count("rounds")

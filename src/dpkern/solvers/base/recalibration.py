@@ -134,6 +134,7 @@ def recalibration_share(
     labels = data.task == "classification" and isinstance(loss, Loss) and loss.name == "logistic"
     if (
         not (given["recalibrate"] and given["clip"] == "auto" and labels and declaration.gaussian)
+        or declaration.estimates
         or budget is None
         or not math.isfinite(data.row_bound)
         or given["calibration"] == "paper"

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -26,9 +27,12 @@ from dpkern.solvers.base.coefficients import (
     coefficients,
     is_linear,
 )
+from dpkern.solvers.base.inference import Inference, Summary, summary
 from dpkern.solvers.base.recalibration import Calibration
 
 FORMAT = 4
+# Arrays of a file with standard errors, beside whether records had weights.
+COVARIANCES = ("covariance", "noise", "lost")
 
 # Entries of the history from the monitor, which saved files omit if it is the training data.
 MONITORED = ("objective", "accuracy")
@@ -91,6 +95,8 @@ class SolverResult:
     noise : CoefficientNoise or None
         The standard deviation of the noise in `coef` and `intercept`, by public numbers alone; None
         where the solver does not know it, and without noise.
+    inference : Inference or None
+        The covariance of `w`, which `summary` makes a table of; None but for `newton_inference`.
     """
 
     solver: str
@@ -111,6 +117,7 @@ class SolverResult:
     schema: Schema | None = None
     calibration: Calibration | None = None
     noise: CoefficientNoise | None = None
+    inference: Inference | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SolverResult) and self._identity == other._identity
@@ -159,6 +166,38 @@ class SolverResult:
             When the model has hidden layers or is a user's own.
         """
         return coefficients(self)
+
+    def summary(
+        self, *, level: float = 0.95, contrasts: Mapping[str, Mapping[str, float]] | None = None
+    ) -> Summary:
+        """Return estimates with standard errors, of a model that was fitted with inference=True.
+
+        They are in the units of the records. With a schema, the coefficient of a category is its
+        difference from the first one that the schema lists, and the intercept is that of a record
+        with the first of every category. Standard errors hold the sampling of the records and the
+        noise, whose part is shown by itself; intervals and p-values are those of a normal
+        distribution.
+
+        Parameters
+        ----------
+        level : float
+            Probability of the intervals, in (0, 1).
+        contrasts : mapping of str to mappings of str to float, optional
+            Sums of coefficients by a name, in place of the coefficients:
+            ``{"b for a": {"group: b, for c": 1, "group: a, for c": -1}}``.
+
+        Returns
+        -------
+        Summary
+            A tuple of (name, estimate, std_error, noise_std, z, p_value, low, high), NaN where the
+            noise hides what is to be known, with the `notes` that a reader needs.
+
+        Raises
+        ------
+        ValueError
+            When the model has no standard errors, or a contrast names no coefficient.
+        """
+        return summary(self, level, contrasts)
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the margins (n,) of rows X (n, n_features), or the scores (n, K) of K classes.
@@ -262,7 +301,9 @@ class SolverResult:
         if self.classes is not None:
             rows.insert(1, ("classes", ", ".join(map(str, self.classes.tolist()))))
         parts = [table(f"Result of {self.solver}", rows)]
-        if is_linear(self.oracle):
+        if self.inference is not None:
+            parts.append(self.summary()._repr_html_())
+        elif is_linear(self.oracle):
             parts.append(coefficients(self, LISTED)._repr_html_())
         return "".join([*parts, self.privacy._repr_html_()])
 
@@ -326,6 +367,9 @@ class SolverResult:
             "privacy": self.privacy.to_dict(),
             "noise": None if self.noise is None else asdict(self.noise),
         }
+        if self.inference is not None:
+            header["weighted"] = self.inference.weighted
+            arrays |= {name: getattr(self.inference, name) for name in COVARIANCES}
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise ValueError(f"{name} holds Python objects, which a file without pickle cannot")
@@ -358,6 +402,7 @@ class SolverResult:
             ("message", self.message),
         ]
         shown = coefficients(self, LISTED).lines() if is_linear(self.oracle) else []
+        shown = shown if self.inference is None else str(self.summary()).split("\n")
         lines = [f"{name:<10} {value}" for name, value in rows]
         return "\n".join([*lines, *shown, str(self.privacy)])
 
@@ -399,7 +444,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
         When it cannot be read.
     """
     try:
-        arrays = read_arrays(path, ("header", "coef", "classes"), compressed=False)
+        arrays = read_arrays(path, ("header", "coef", "classes", *COVARIANCES), compressed=False)
         stored, coef = json.loads(str(arrays["header"])), arrays["coef"]
         classes = arrays.get("classes")
         header = decode(stored)
@@ -420,6 +465,11 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             schema=None if header["schema"] is None else Schema.from_dict(header["schema"]),
             calibration=None if line is None else Calibration(**line),
             noise=None if noise is None else CoefficientNoise(**noise),
+            inference=Inference(
+                **{name: arrays[name] for name in COVARIANCES}, weighted=header["weighted"]
+            )
+            if COVARIANCES[0] in arrays
+            else None,
         )
     except OSError:
         raise

@@ -22,6 +22,7 @@ from dpkern.privacy.certificate.report import release_lines
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.solvers.base.backends import CALL_ENTRIES, Request
 from dpkern.solvers.base.coefficients import CoefficientNoise
+from dpkern.solvers.base.inference import Inference
 from dpkern.solvers.base.learning import LearningWatch
 from dpkern.solvers.base.objective import Objective, resolve_monitor
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain, sources
@@ -288,19 +289,25 @@ class Run(AbstractContextManager["Run"]):
         except Exception:
             raise error from None
 
-    def result(self, w: FloatArray, noise: CoefficientNoise | None = None) -> SolverResult:
+    def result(
+        self,
+        w: FloatArray,
+        noise: CoefficientNoise | None = None,
+        inference: Inference | None = None,
+    ) -> SolverResult:
         """Return the model w, recalibrated, with the certificate of everything in the ledger.
 
-        `noise` is what is known of the noise in w by public numbers.
+        `noise` is what is known of the noise in w by public numbers, `inference` its covariance.
         """
         self.keep(w)
-        return self._result(w, recalibrate(self, w), noise)
+        return self._result(w, recalibrate(self, w), noise, inference)
 
     def _result(
         self,
         w: FloatArray,
         calibration: Calibration | None = None,
         noise: CoefficientNoise | None = None,
+        inference: Inference | None = None,
     ) -> SolverResult:
         data, loss = self.objective.data, self.objective.loss
         fitted: dict[str, Any] = {
@@ -352,6 +359,7 @@ class Run(AbstractContextManager["Run"]):
             message=ending(self, certificate, finding),
             **fitted,
             noise=noise,
+            inference=inference,
         )
 
 

@@ -417,3 +417,19 @@ def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]
     least, spread, growth = _IN_TURN
     noise = least, spread / math.sqrt(R), growth / math.sqrt(R)
     return descent(numbers, {**given, "rounds": R}, noise=noise)
+
+
+def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of estimates with standard errors: the bound of whitened rows.
+
+    The larger it is, the fewer rows have a weight below 1. The noise of scores, and that of
+    curvatures, are small parts of the variance of the data for the bounds that are taken.
+    """
+    if numbers.mu == math.inf:
+        return {"clip": None, "rounds": 25}
+    n, d = 2.0 / numbers.noise, float(numbers.dim)  # n of records whose neighbours are replaced
+    by_scores = 0.02 * numbers.mu**2 * n / d
+    flat = 0.4 if numbers.labels else 0.8  # mean over largest curvature
+    by_curvatures = 0.03 * flat * numbers.mu * n / d**1.5
+    c = min(max(min(by_scores, by_curvatures), 1.5), 16.0)
+    return {"clip": math.sqrt(c * d), "rounds": 5}

@@ -1,0 +1,249 @@
+"""Whether the intervals of `newton_inference` hold, how wide they are, and where there are none.
+
+    python -m bench.coverage [--losses A,B] [--designs A,B] [--records N,N] [--columns D,D]
+        [--epsilons E,E] [--repetitions R] [--out DIR] [--page FILE.md]
+
+Every cell draws the responses of one design R times from a stated model, or, of "cps" (the data of
+DPKERN_DATA), as many samples with replacement, and fits each with fresh noise. A cell is one line
+of JSON in --out, and one that is there is not computed again.
+"""
+
+import argparse
+import itertools
+import json
+import lzma
+import math
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+import dpkern as dpk
+from bench.utility_text import table, wrapped
+
+FloatArray = NDArray[np.float64]
+
+LOSSES = ("logistic", "huber", "squared")
+_HUBER, _NOISE = 1.0, 0.75  # delta, and the deviation of residuals, of targets within +-8
+_TARGETS = 8.0
+
+
+def _one_hot(rng: np.random.Generator, n: int, d: int) -> FloatArray:
+    """Indicators of four of five levels, of shares 1/2 to 1/16, for every four columns."""
+    X, shares = np.zeros((n, d)), np.array([8.0, 4.0, 2.0, 1.0, 1.0]) / 16.0
+    for first in range(0, d, 4):
+        level = rng.choice(5, n, p=shares)
+        for k in range(min(4, d - first)):
+            X[:, first + k] = level == k
+    return X
+
+
+def _skewed(rng: np.random.Generator, n: int, d: int) -> FloatArray:
+    return np.minimum(rng.gamma(3.0, 1.0, (n, d)), 30.0) / 15.0 - 1.0
+
+
+def _correlated(rng: np.random.Generator, n: int, d: int) -> FloatArray:
+    shared = rng.standard_normal((n, 1))
+    return np.clip((0.7 * shared + math.sqrt(0.51) * rng.standard_normal((n, d))) / 3.0, -1.0, 1.0)
+
+
+DESIGNS: dict[str, Callable[[np.random.Generator, int, int], FloatArray]] = {
+    "one_hot": _one_hot,
+    "skewed": _skewed,
+    "correlated": _correlated,
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the grid; d counts the constant."""
+
+    loss: str
+    design: str
+    n: int
+    d: int
+    epsilon: float
+
+    def __str__(self) -> str:
+        return f"{self.loss}, {self.design}, n {self.n}, d {self.d}, epsilon {self.epsilon:g}"
+
+    @property
+    def _seed(self) -> int:
+        return zlib.crc32(f"{self.design} {self.n} {self.d}".encode())
+
+    def _data(self, X: FloatArray, y: FloatArray) -> dpk.SiloData:
+        options: dict[str, Any] = {"intercept": True, "feature_range": (-1.0, 1.0)}
+        if self.design == "one_hot":
+            options["row_bound"] = math.sqrt(1.0 + math.ceil((self.d - 1) / 4))
+            options["feature_range"] = None
+        if self.loss == "logistic":
+            options |= {"task": "classification", "classes": (-1.0, 1.0)}
+        else:
+            options |= {"task": "regression", "target_bound": _TARGETS}
+        return dpk.SiloData(X, y, [0, len(y)], **options)
+
+    def draws(self, repetitions: int) -> Iterator[tuple[dpk.SiloData, FloatArray]]:
+        """Yield records and the true coefficients, the intercept last."""
+        rng = np.random.default_rng(self._seed)
+        if self.design == "cps":
+            X, wage = cps()
+            y = np.where(wage > math.log(52_000.0) - 10.0, 1.0, -1.0)
+            y = y if self.loss == "logistic" else wage
+            truth = self._fit(self._data(X, y), None).w
+            for _ in range(repetitions):
+                chosen = rng.integers(0, len(y), len(y))
+                yield self._data(X[chosen], y[chosen]), truth
+            return
+        X = DESIGNS[self.design](rng, self.n, self.d - 1)
+        w = rng.standard_normal(self.d - 1)
+        w /= max(float((X @ w).std()), 1e-9)
+        middle = float((X @ w).mean()) + (0.5 if self.loss == "logistic" else 0.0)
+        z = X @ w - middle
+        for _ in range(repetitions):
+            if self.loss == "logistic":
+                y = np.where(rng.random(self.n) < scipy.special.expit(z), 1.0, -1.0)
+            else:
+                y = z + _NOISE * rng.standard_normal(self.n)
+            yield self._data(X, y), np.append(w, -middle)
+
+    def _fit(self, data: dpk.SiloData, seed: int | None) -> dpk.SolverResult:
+        budget = None if seed is None else dpk.Budget(epsilon=self.epsilon, delta=self._delta)
+        loss: Any = dpk.losses.Huber(_HUBER) if self.loss == "huber" else self.loss
+        return dpk.solve("newton_inference", data, budget=budget, loss=loss, rng=seed)
+
+    @property
+    def _delta(self) -> float:
+        return 1.0 / self.n**2 if self.design == "cps" else 1e-6
+
+    def figures(self, repetitions: int) -> dict[str, Any]:
+        """Return errors over standard errors, these over those without privacy, and what is
+        refused."""
+        errors, widths, ratios = [], [], []
+        plain: FloatArray | None = None
+        for i, (data, truth) in enumerate(self.draws(repetitions)):
+            if plain is None:
+                plain = self._errors(self._fit(data, None))
+            result = self._fit(data, zlib.crc32(f"{self} {i}".encode()))
+            std = self._errors(result)
+            errors.append((result.w - truth) / std)
+            widths.append(std / plain)
+            ratios.append((result.w - truth) / plain)
+        t, width = np.array(errors), np.array(widths)
+        answered = np.isfinite(t)
+        covered = np.abs(t) <= scipy.special.ndtri(0.975)
+        of_each = [
+            float(c[a].mean()) if a.any() else math.nan
+            for c, a in zip(covered.T, answered.T, strict=True)
+        ]
+        p = 2.0 * scipy.special.ndtr(-np.abs(t[answered]))
+        return {
+            "coverage": float(covered[answered].mean()) if answered.any() else math.nan,
+            "of each": of_each,
+            "answered": float(answered.mean()),
+            "width": np.nanmedian(width, axis=0).tolist() if answered.any() else [],
+            "deviation": np.std(ratios, axis=0).tolist(),
+            "repetitions": repetitions,
+            "p below .05": float(np.mean(p < 0.05)) if len(p) else math.nan,
+        }
+
+    @staticmethod
+    def _errors(result: dpk.SolverResult) -> FloatArray:
+        assert result.inference is not None
+        variances, _ = result.inference.variances(np.eye(len(result.w)))
+        return np.sqrt(variances)
+
+
+@lru_cache(maxsize=1)
+def cps() -> tuple[FloatArray, FloatArray]:
+    """Return education, experience, its square and sex within [-1, 1], and log wage less 10."""
+    path = Path(os.environ["DPKERN_DATA"]) / "cps-asec-2024" / "cps_asec_2024_wages.csv.xz"
+    with lzma.open(path, "rt") as file:
+        wage, education, experience, square, female = np.loadtxt(
+            file, delimiter=",", skiprows=1, usecols=range(5)
+        ).T
+    columns = education / 22.0, experience / 50.0, square / 2500.0, female
+    return np.clip(2.0 * np.column_stack(columns) - 1.0, -1.0, 1.0), wage - 10.0
+
+
+def cells(options: argparse.Namespace) -> list[Cell]:
+    """Return the cells of the grid."""
+    grid = itertools.product(
+        options.losses, options.designs, options.records, options.columns, options.epsilons
+    )
+    found = [Cell(*values) for values in grid if values[1] != "cps"]
+    if "cps" in options.designs:
+        n = len(cps()[1])
+        of_cps = itertools.product(options.losses, options.epsilons)
+        found += [Cell(loss, "cps", n, 5, epsilon) for loss, epsilon in of_cps]
+    return found
+
+
+_HEAD = ["cell", "answered", "coverage", "least and most", "width", "std. error over deviation"]
+_ABOUT = """\
+`python -m bench.coverage`: coverage of 95 % intervals in {repetitions} repetitions, in the mean of
+coefficients and of the ones with the least and the most; the median width over that without
+privacy, of the coefficient in the middle; and the median standard error over the standard deviation
+of the estimates. Not answered is where the noise hides what is to be known.
+"""
+
+
+def page(rows: dict[Cell, dict[str, Any]]) -> str:
+    """Return the table of all cells."""
+    body = []
+    for cell, row in rows.items():
+        width, each = np.array(row["width"]), np.array(row["of each"])
+        ratio = np.nanmedian(width / np.array(row["deviation"])) if len(width) else math.nan
+        between = f"{np.nanmin(each):.3f} to {np.nanmax(each):.3f}" if len(width) else "-"
+        shown = [f"{row['answered']:.3f}", f"{row['coverage']:.3f}", between]
+        median = f"{np.nanmedian(width):.2f}" if len(width) else "-"
+        body.append([str(cell), *shown, median, f"{ratio:.2f}"])
+    least = min(row["repetitions"] for row in rows.values())
+    return "\n".join([wrapped(_ABOUT.format(repetitions=least)), "", table(_HEAD, body)])
+
+
+def main() -> None:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+
+    def split(kind: type) -> Callable[[str], list[Any]]:
+        return lambda text: [kind(part) for part in text.split(",")]
+
+    designs = [*DESIGNS, *(["cps"] if "DPKERN_DATA" in os.environ else [])]
+    parser.add_argument("--losses", type=split(str), default=list(LOSSES))
+    parser.add_argument("--designs", type=split(str), default=designs)
+    parser.add_argument("--records", type=split(int), default=[1_000, 10_000, 50_000])
+    parser.add_argument("--columns", type=split(int), default=[5, 20])
+    parser.add_argument("--epsilons", type=split(float), default=[0.3, 1.0, 3.0])
+    parser.add_argument("--repetitions", type=int, default=1_000)
+    parser.add_argument("--out", type=Path, default=Path("build/coverage"))
+    parser.add_argument("--page", type=Path)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "cells.jsonl"
+    rows: dict[Cell, dict[str, Any]] = {}
+    if path.exists():
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            rows[Cell(**row.pop("cell"))] = row
+    for cell in (wanted := cells(options)):
+        if cell not in rows:
+            rows[cell] = cell.figures(options.repetitions)
+            with path.open("a") as file:
+                file.write(json.dumps({"cell": vars(cell), **rows[cell]}) + "\n")
+            print(page({cell: rows[cell]}).splitlines()[-1], flush=True)
+    text = page({cell: rows[cell] for cell in wanted})
+    if options.page is not None:
+        options.page.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
+    main()

@@ -1,0 +1,237 @@
+"""Standard errors of a released model: its covariance, and the table of its coefficients."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import scipy
+
+from dpkern import _html
+from dpkern._numbers import did_you_mean, probability
+from dpkern._text import aligned
+from dpkern._typing import FloatArray
+from dpkern.data import Schema, SiloData, Transform
+
+if TYPE_CHECKING:  # which imports this module
+    from dpkern.solvers.base.result import SolverResult
+
+INTERCEPT = "intercept"
+# The share of a variance from directions that the noise hides beyond which there is none.
+_LARGEST_LOST = 0.05
+_WEIGHTED = (
+    "records far from the others have weights below 1, by their features alone: where the model is "
+    "wrong, what is estimated is that of the weighted records"
+)
+_LIKELIHOOD = "standard errors take the logistic model as right"
+_REFUSED = (
+    "no standard error where the noise hides in which direction the records differ: take more "
+    "records or a larger budget, and leave out columns that others determine or nobody has"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """The covariance of a model w, released with it.
+
+    Attributes
+    ----------
+    covariance : ndarray, shape (d, d)
+        Of w, by the sampling of records and by the noise.
+    noise : ndarray, shape (d, d)
+        The noise's part.
+    lost : ndarray, shape (d, d)
+        The part of directions of w of which the noise lets nothing be known.
+    weighted : bool
+        Whether a record may have a weight below 1.
+    """
+
+    covariance: FloatArray
+    noise: FloatArray
+    lost: FloatArray
+    weighted: bool
+
+    def variances(self, M: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the variances of M w, and of the noise in it; NaN where there are none."""
+        total, noise, lost = (
+            np.maximum(np.sum((M @ A) * M, axis=1), 0.0)
+            for A in (self.covariance, self.noise, self.lost)
+        )
+        hidden = ~(lost <= _LARGEST_LOST * total)
+        return np.where(hidden, np.nan, total), np.where(hidden, np.nan, noise)
+
+
+class Estimate(NamedTuple):
+    """A coefficient, or a contrast of several, with its interval."""
+
+    name: str
+    estimate: float
+    std_error: float  #: NaN, as what follows, where the noise hides it
+    noise_std: float
+    z: float
+    p_value: float
+    low: float
+    high: float
+
+
+class Summary(tuple[Estimate, ...]):
+    """Estimates in the units of the records, with standard errors and intervals.
+
+    ``pandas.DataFrame(result.summary())`` has the columns of `Estimate`.
+
+    Attributes
+    ----------
+    level : float
+        Probability of the intervals.
+    ratios : bool
+        Whether exp(estimate) is an odds ratio.
+    notes : tuple of str
+    """
+
+    level: float
+    ratios: bool
+    notes: tuple[str, ...]
+
+    def __new__(
+        cls, rows: Iterable[Estimate], level: float, ratios: bool, notes: tuple[str, ...]
+    ) -> "Summary":
+        self = super().__new__(cls, rows)
+        self.level, self.ratios, self.notes = level, ratios, notes
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Summary, (tuple(self), self.level, self.ratios, self.notes)
+
+    def __str__(self) -> str:
+        lines = aligned([self._head(), *map(self._cells, self)], right=range(1, 9))
+        return "\n".join([*lines, *(f"({note})" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        rows = map(self._cells, self)
+        return _html.table("Estimates", rows, head=self._head(), note="; ".join(self.notes))
+
+    def _head(self) -> tuple[str, ...]:
+        interval = f"{100 * self.level:g} % interval"
+        ratio = ("odds ratio",) if self.ratios else ()
+        return "", "estimate", "std. error", "of noise", "z", "p", *ratio, interval
+
+    def _cells(self, row: Estimate) -> tuple[str, ...]:
+        low, high = row.low, row.high
+        shown = [f"{row.estimate:.4g}", f"{row.std_error:.3g}", f"{row.noise_std:.2g}"]
+        shown += [f"{row.z:.2f}", "< .0001" if row.p_value < 1e-4 else f"{row.p_value:.4f}"]
+        if self.ratios:
+            low, high = _exp(low), _exp(high)
+            shown.append(f"{_exp(row.estimate):.4g}")
+        shown.append(f"{low:.4g} to {high:.4g}")
+        if math.isnan(row.std_error):
+            shown[1:5] = ["-"] * 4
+            shown[-1] = "-"
+        return row.name, *shown
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700.0 else math.inf
+
+
+def public_combinations(data: SiloData) -> FloatArray:
+    """Return combinations of columns that are 0 in every row by the schema, shape (d, k).
+
+    The indicators of a category sum to the constant.
+    """
+    columns = []
+    for block in _categories(data.schema):
+        v = np.zeros(data.d)
+        scale, shift = _affine(data.transform)
+        v[block] = 1.0 / scale[block]
+        v[-1] = -1.0 - float(np.sum(shift[block] / scale[block]))
+        columns.append(v)
+    return np.array(columns).T if columns else np.zeros((data.d, 0))
+
+
+def _categories(schema: Schema | None) -> list[slice]:
+    """Return the places of the features of categories."""
+    blocks, start = [], 0
+    for column in () if schema is None else schema.features:
+        stop = start + len(column.feature_names)
+        if column.categories is not None:
+            blocks.append(slice(start, stop))
+        start = stop
+    return blocks
+
+
+def _affine(transform: Transform) -> tuple[FloatArray, FloatArray]:
+    n = transform.n_features
+    scale = np.ones(n) if transform.scale is None else np.asarray(transform.scale)
+    shift = np.zeros(n) if transform.shift is None else np.asarray(transform.shift)
+    return scale, shift
+
+
+def in_units(result: "SolverResult") -> tuple[list[str], FloatArray]:
+    """Return names and M, with which M w are the coefficients in the data's units.
+
+    The coefficient of a category is its difference from the first one, and the intercept is that of
+    a record with the first of every category, to which the middle of targets is to be added.
+    """
+    n, schema = result.transform.n_features, result.schema
+    scale, shift = _affine(result.transform)
+    names = [f"x{j}" for j in range(n)]
+    names = names if result.feature_names is None else list(result.feature_names)
+    M = np.hstack([np.diag(scale), np.zeros((n, 1))])
+    constant, start, left_out = np.append(shift, 1.0), 0, []
+    for column in () if schema is None else schema.features:
+        block = slice(start, start + len(column.feature_names))
+        if column.categories is None:
+            names[start], gain, taken = column.unit
+            constant = constant + taken * M[start]
+            M[start] *= gain
+        else:
+            constant = constant + M[start]
+            M[block] -= M[start].copy()
+            first = column.indicators[0]
+            names[block] = [f"{column.name}: {one}, for {first}" for one in column.indicators]
+            left_out.append(start)
+        start = block.stop
+    kept = np.setdiff1d(np.arange(n), left_out)
+    return [INTERCEPT, *(names[j] for j in kept)], np.vstack([constant, M[kept]])
+
+
+def summary(
+    result: "SolverResult", level: float, contrasts: Mapping[str, Mapping[str, float]] | None
+) -> Summary:
+    """Return the estimates as `SolverResult.summary` describes them."""
+    found = result.inference
+    if found is None:
+        raise ValueError(
+            f"a model of {result.solver} has no standard errors: fit with inference=True "
+            "(dpkern fit --inference)"
+        )
+    level = probability("level", level)
+    if level == 1.0:
+        raise ValueError(f"level must be below 1, got {level!r}")
+    names, M = in_units(result)
+    offset = np.zeros(len(names))
+    offset[0] = result.transform.target_middle
+    if contrasts is not None:
+        rows = np.zeros((len(contrasts), len(names)))
+        for i, (label, factors) in enumerate(contrasts.items()):
+            for name, factor in factors.items():
+                if name not in names:
+                    close = did_you_mean(name, names) or f"; there are {', '.join(names)}"
+                    raise ValueError(f"contrasts[{label!r}] names no coefficient {name!r}{close}")
+                rows[i, names.index(name)] = factor
+        names, M, offset = list(contrasts), rows @ M, rows @ offset
+    estimates = M @ result.w + offset
+    variances, noises = found.variances(M)
+    errors, noise_stds = np.sqrt(variances), np.sqrt(noises)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = estimates / errors
+    p = 2.0 * scipy.special.ndtr(-np.abs(z))
+    half = float(scipy.special.ndtri(0.5 + 0.5 * level)) * errors
+    columns = (estimates, errors, noise_stds, z, p, estimates - half, estimates + half)
+    rows = zip(names, *(column.tolist() for column in columns), strict=True)
+    logistic = result.loss == "logistic"
+    notes = [] if not logistic else [_LIKELIHOOD]
+    notes += [_WEIGHTED] if found.weighted else []
+    notes += [_REFUSED] if np.isnan(errors).any() else []
+    return Summary([Estimate(*row) for row in rows], level, logistic, tuple(notes))
