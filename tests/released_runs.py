@@ -244,6 +244,11 @@ def newton() -> Iterator[Case]:
     for trust in ("central", "silo"):
         yield run(f"{trust}/logistic", trust=trust, loss="logistic")
         yield run(f"{trust}/add_remove", trust=trust, **HIDDEN)
+    run = functools.partial(case, "newton_inference")
+    yield run("logistic")
+    yield run("add_remove", "csr", **HIDDEN)
+    yield run("range", "range")
+    yield run("no_budget", budget=None, clip=None)
     run = functools.partial(case, "double_noise_newton")
     for variant in ("add", "clip"):
         yield run(variant, variant=variant)

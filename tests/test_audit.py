@@ -39,7 +39,10 @@ def pair_of(name, trust, neighbours, budget=BUDGET, n=None, **how):
 
 # What the pair reaches of the certified mu. Two releases of ridge are never reached at once: X^T X
 # has its sensitivity, sqrt(2) B, for orthogonal rows, and X^T y for parallel ones.
+# Scores of newton_inference are at most half of their bound where the model is 0, and squared rows
+# do not depend on labels.
 LEAST = {("ridge", "replace_one"): 0.91}
+LEAST |= {("newton_inference", "replace_one"): 0.19, ("newton_inference", "add_remove"): 0.35}
 
 
 @pytest.mark.parametrize(("name", "trust", "neighbours"), list(offers()))

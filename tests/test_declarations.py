@@ -74,7 +74,7 @@ def test_every_solver_is_exported():
 
 def test_solve_shows_the_shared_arguments_with_one_default_for_all():
     parameters = inspect.signature(dpk.solve).parameters
-    assert list(parameters) == ["name", "data", "budget", *SHARED, "options"]
+    assert list(parameters) == ["name", "data", "budget", *SHARED, "inference", "options"]
     assert {k: parameters[k].default for k in SHARED} == {k: o.default for k, o in SHARED.items()}
 
 

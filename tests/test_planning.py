@@ -18,6 +18,10 @@ def make_data(n=600, m=3):
     return dpk.SiloData.split(X, y, m, seed=0, row_bound=1.0, intercept=True)
 
 
+# What is asked for by its standard errors is not compared by its error.
+COMPARED = {name: solver for name, solver in SOLVERS.items() if name != "newton_inference"}
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("trust", ["central", "silo"])
 @pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
@@ -27,7 +31,7 @@ def test_the_plan_has_the_settings_of_the_run(trust, neighbours):
     plan = dpk.plan(600, 7, budget=BUDGET, row_bound=1.0, m=3, trust=trust, neighbours=neighbours)
     offered = {
         name
-        for name, solver in SOLVERS.items()
+        for name, solver in COMPARED.items()
         if trust in solver.declaration.trusts and neighbours in solver.declaration.neighbours
     }
     if (trust, neighbours) == ("central", "add_remove"):
@@ -113,7 +117,7 @@ def test_more_records_or_budget_mean_less_error():
 
 
 def test_every_solver_has_a_measured_error_and_time():
-    for solver in SOLVERS.values():
+    for solver in COMPARED.values():
         assert None not in (solver.declaration.error, solver.declaration.seconds)
 
 

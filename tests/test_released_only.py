@@ -50,6 +50,7 @@ TWO_MESSAGES = ("spider", {"variant": "alternate", "trust": "central"})  # in a 
 OTHERS = {
     *("wd_dp", "output_perturbation", "local_newton", "double_noise_newton", "admm"),
     *("prox_sgd", "prox_pl_svrg", "ridge", "objective_perturbation"),
+    "newton_inference",
 }
 SIZES = (7, 40, 41)
 
@@ -106,6 +107,7 @@ LONG_RUNS = dict.fromkeys(SOLVERS, ROUNDS | STEP) | {
     "local_newton": ROUNDS,
     "double_noise_newton": ROUNDS,
     "ridge": {},
+    "newton_inference": ROUNDS,
     "prox_sgd": {"rounds": 5} | STEP,
     "wd_dp": {"local_steps": 60} | STEP,
     "output_perturbation": {"local_steps": 60} | STEP,
@@ -123,7 +125,9 @@ def test_how_much_is_released_does_not_depend_on_the_records(name):
     for scale in (0.0, 1.0):
         rng = np.random.default_rng(5)
         X, y = rng.standard_normal((88, 3)), scale * rng.standard_normal(88)
-        data = dpk.SiloData(X, y, np.cumsum([0, *SIZES]), row_bound=2.0, task="regression")
+        how = {"row_bound": 2.0, "task": "regression"}
+        how |= {"target_bound": 4.0} if name == "newton_inference" else {}
+        data = dpk.SiloData(X, y, np.cumsum([0, *SIZES]), **how)
         calls = []
         result = dpk.solve(
             name, data, clip=0.7, loss="squared", rng=1,

@@ -22,7 +22,8 @@ from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget, BudgetWarning
 from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.privacy.sampling.amplification import AMPLIFIES
-from dpkern.solvers import SOLVERS, chosen
+from dpkern.solvers import SOLVERS
+from dpkern.solvers.base.automatic import chosen
 from dpkern.solvers.base.options import SHARED, check_choice
 from dpkern.solvers.base.public_numbers import PublicNumbers
 from dpkern.solvers.base.recalibration import power_of_run, share_of_line

@@ -23,7 +23,8 @@ from dpkern.models.networks import MLP
 from dpkern.models.terms import Penalty
 from dpkern.privacy import Budget, compose_sequential
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.solvers import SOLVERS, SolverResult, chosen, solve
+from dpkern.solvers import SOLVERS, SolverResult, solve
+from dpkern.solvers.base.automatic import chosen
 from dpkern.solvers.base.coefficients import LISTED, coefficients, is_linear
 from dpkern.solvers.base.options import SHARED
 
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--delta", type=float, help="budget, with --epsilon")
     add("--no-privacy", action="store_true", help="the same as --epsilon inf")
     add("--ledger", metavar="FILE", help="accountant's file that is charged (dpkern ledger)")
+    add("--inference", action="store_true", help="standard errors, intervals and p-values")
     add("--trust", help=f"trust model: central, silo, ... (default: {SHARED['trust'].default})")
     add("--test", metavar="FILE", help="labelled records to score the model on")
     add("--out", metavar="MODEL.npz", help="where to save the model")
@@ -94,6 +96,7 @@ def run(arguments: argparse.Namespace) -> None:
     results: list[SolverResult] = []
     accountant = None if ledger is None else Accountant(ledger)
     parameters |= {"budget": budget, "progress": sys.stderr.isatty()}
+    parameters["inference"] = arguments.inference
     if accountant is not None:
         parameters["accountant"] = accountant
     try:
@@ -138,6 +141,8 @@ def _federated_fit(
     project: Project,
 ) -> None:
     """Fit over the silos of a study, which hold the records and charge their accountants."""
+    if arguments.inference:
+        raise ValueError("--inference needs records in this process, not those of a federation")
     study = _federated.study(arguments)
     texts = project.texts_for(arguments.about, study=study.name)
     lines = [*project.lines, ("study", f"{study.name}: {', '.join(study.names)}")]
@@ -209,6 +214,9 @@ def _result_lines(
 
 
 def _coefficient_lines(result: SolverResult) -> list[Line]:
+    if result.inference is not None:
+        head, *rest = str(result.summary()).split("\n")
+        return [("estimates", head), *(("", line) for line in rest)]
     if not is_linear(result.oracle):
         return [("", f"|coef| {np.linalg.norm(result.coef):.4g}")]
     table = coefficients(result, LISTED)

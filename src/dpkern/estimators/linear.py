@@ -30,6 +30,11 @@ def l2_of(C: float, n: int) -> float:
     return 1.0 / (number * n)
 
 
+def _with_errors(inference: object) -> dict[str, object]:
+    """Return the argument of `dpkern.solve`, which no solver by itself has."""
+    return {} if inference is False else {"inference": inference}
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class _LinearClassifier(PrivateClassifier):
     """A linear classifier.
@@ -79,6 +84,12 @@ class DPLogisticRegression(_LinearClassifier, WithProbabilities):
     LogisticRegression over C n, where the intercept has a penalty too; losses are changed where
     their gradient is clipped (Huberised).
 
+    Parameters
+    ----------
+    inference : bool
+        Whether coefficients have standard errors, of two classes: `result_.summary()` is their
+        table, with odds ratios, and nothing is clipped (the solver `newton_inference`).
+
     Notes
     -----
     Released is what the solver releases: see its documentation and the text of `privacy_`. The fit
@@ -96,9 +107,12 @@ class DPLogisticRegression(_LinearClassifier, WithProbabilities):
     True
     """
 
+    inference: bool = False
+
     def _model(self, n: int) -> dict[str, Any]:
-        kind = {"model": MLP(hidden=())} if self._is_several() else {"loss": "logistic"}
-        return {"l2": l2_of(self.C, n), **kind}
+        several = self._is_several() and not self.inference  # else refused, by that name
+        kind = {"model": MLP(hidden=())} if several else {"loss": "logistic"}
+        return {"l2": l2_of(self.C, n), **kind, **_with_errors(self.inference)}
 
 
 @documented
@@ -129,6 +143,9 @@ class DPRidge(_LinearRegressor):
     ----------
     alpha : float
         Strength of the penalty.
+    inference : bool
+        Whether coefficients have standard errors: `result_.summary()` is their table, and needs a
+        target bound (the solver `newton_inference`).
 
     Notes
     -----
@@ -137,9 +154,11 @@ class DPRidge(_LinearRegressor):
     """
 
     alpha: float = 1.0
+    inference: bool = False
 
     def _model(self, n: int) -> dict[str, Any]:
-        return {"loss": "squared", "l2": strength("alpha", self.alpha, most=LARGEST * n) / n}
+        l2 = strength("alpha", self.alpha, most=LARGEST * n) / n
+        return {"loss": "squared", "l2": l2, **_with_errors(self.inference)}
 
 
 @documented

@@ -18,7 +18,7 @@ from dpkern.data.labels import target_bounds
 from dpkern.estimators.base import PrivateClassifier, PrivateEstimator
 from dpkern.privacy import Certificate
 from dpkern.selection import SelectionResult, select
-from dpkern.solvers import chosen
+from dpkern.solvers.base.automatic import chosen
 from dpkern.solvers.base.options import check_choice
 
 # Scores of labels in `dpkern.select`, by their names in scikit-learn.

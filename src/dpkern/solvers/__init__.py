@@ -2,14 +2,11 @@
 
 from typing import Any, cast
 
-from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
-from dpkern.models.losses import LOSS_OF_TASK
-from dpkern.models.networks import MLP
 from dpkern.party import Remote
 from dpkern.solvers.admm import admm
 from dpkern.solvers.base import many
-from dpkern.solvers.base.automatic import chosen, has_exact_moments
+from dpkern.solvers.base.automatic import named_solver
 from dpkern.solvers.base.declaration import Solver, shared_documentation, shared_signature
 from dpkern.solvers.base.many import Results
 from dpkern.solvers.base.objective import Objective
@@ -85,34 +82,13 @@ SOLVERS: dict[str, Solver] = {
 
 
 def solve(name: str, data: SiloData | Remote, **arguments: Any) -> SolverResult:
-    solver, arguments = _named(name, data, arguments)
+    solver, arguments = named_solver(SOLVERS, name, data, arguments)
     return solver(data, **arguments)
 
 
 def solve_many(name: str, data: SiloData, **arguments: Any) -> Results:
-    solver, arguments = _named(name, data, arguments)
+    solver, arguments = named_solver(SOLVERS, name, data, arguments)
     return many.solve_many(solver, data, **arguments)
-
-
-def _named(name: str, data: object, arguments: dict[str, Any]) -> tuple[Solver, dict[str, Any]]:
-    """Return the solver of a name; "auto" also takes the model that suits the data's task."""
-    if name == "auto":
-        task = data.task if isinstance(data, SiloData | Remote) else None
-        suits: dict[str, dict[str, Any]] = {
-            "regression": {"loss": LOSS_OF_TASK["regression"]},
-            "multiclass": {"model": MLP(hidden=())},
-        }
-        if arguments.get("model") is None and "loss" not in arguments:
-            arguments = {**arguments, **suits.get(str(task), {})}
-        name = chosen(
-            arguments.get("trust", "central"),
-            arguments.get("model"),
-            moments=has_exact_moments(ridge, data, arguments),
-        )
-    if name not in tuple(SOLVERS):  # of any type
-        names, close = ", ".join(("auto", *SOLVERS)), did_you_mean(str(name), SOLVERS)
-        raise ValueError(f"name must be one of {names}, got {name!r}{close}")
-    return SOLVERS[name], arguments
 
 
 solve.__doc__ = shared_documentation(SOLVERS)

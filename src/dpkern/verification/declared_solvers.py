@@ -33,7 +33,6 @@ _SOLVERS = {
     "local_steps": "output_perturbation",
     "coverage": "private_range",
     "evaluated": "evaluation",
-    "rounds": "newton_inference",
 }
 # A private search has so many candidates, of half the step size each.
 _CANDIDATES = 8
@@ -51,6 +50,8 @@ class DeclaredSolver(DeclaredRun):
     @property
     def solver(self) -> str | None:
         """The kind of solver, None for a certificate of anything else."""
+        if any(str(release["what"]).startswith(EST) for release in self._values["releases"]):
+            return "newton_inference"
         found = (name for option, name in _SOLVERS.items() if option in self._declared)
         return next(found, None)
 
@@ -134,7 +135,8 @@ class DeclaredSolver(DeclaredRun):
             D, dim = root * bound**2, r * (r + 1) // 2
             return self._about(EST + what, times, D, most=ROUNDED, dim=dim)
 
-        yield self._about(f"{EST}rows", 1, self.unit * R)
+        if self._of("intercept"):
+            yield self._about(f"{EST}rows", 1, self.unit * R)
         yield outer("outer products of rows", 1, R)
         yield outer("outer products of whitened rows", 1, max(clip, 1.25 * math.sqrt(r)))
         loss = self._of("loss")

@@ -1,10 +1,15 @@
 """Which solver "auto" is, by public numbers alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
-from dpkern.models.losses import get_loss
+from dpkern.models.losses import LOSS_OF_TASK, get_loss
+from dpkern.models.networks import MLP
+from dpkern.party import Remote
 from dpkern.privacy import Budget
 from dpkern.solvers.base.declaration import Solver
 from dpkern.solvers.base.objective import Objective
@@ -14,6 +19,8 @@ from dpkern.solvers.base.settings import moments_suffice
 
 #: What "auto" may be where moments are not exact enough, the solver of most runs first.
 CHOSEN = ("gradient_descent", "minibatch_sgd", "admm")
+#: The solver of estimates with standard errors.
+INFERENCE = "newton_inference"
 
 
 def chosen(trust: object = "central", model: object = None, *, moments: bool = False) -> str:
@@ -53,3 +60,51 @@ def has_exact_moments(ridge: Solver, data: object, arguments: dict[str, Any]) ->
     objective = Objective(data, get_loss("squared"), **of_data)
     numbers = [public_numbers(objective, budget, trust, neighbours) for budget in each]
     return all(found is not None and moments_suffice(found) for found in numbers)
+
+
+def named_solver(
+    solvers: Mapping[str, Solver], name: str, data: object, arguments: dict[str, Any]
+) -> tuple[Solver, dict[str, Any]]:
+    """Return the solver of a name with its arguments.
+
+    "auto" also takes the model that suits the data's task.
+    """
+    task = data.task if isinstance(data, SiloData | Remote) else None
+    if name == "auto" and arguments.get("model") is None and "loss" not in arguments:
+        suits: dict[str, dict[str, Any]] = {
+            "regression": {"loss": LOSS_OF_TASK["regression"]},
+            "multiclass": {"model": MLP(hidden=())},
+        }
+        arguments = {**arguments, **suits.get(str(task), {})}
+    if "inference" in arguments:
+        arguments = {**arguments}
+        name = _with_standard_errors(name, task, arguments.pop("inference"))
+    if name == "auto":
+        name = chosen(
+            arguments.get("trust", "central"),
+            arguments.get("model"),
+            moments=has_exact_moments(solvers["ridge"], data, arguments),
+        )
+    if name not in tuple(solvers):  # of any type
+        names, close = ", ".join(("auto", *solvers)), did_you_mean(str(name), solvers)
+        raise ValueError(f"name must be one of {names}, got {name!r}{close}")
+    return solvers[name], arguments
+
+
+def _with_standard_errors(name: str, task: str | None, inference: object) -> str:
+    """Return the solver of standard errors if they are asked for, or raise where there is none."""
+    if not isinstance(inference, bool | np.bool_):
+        raise TypeError(f"inference must be True or False, got {inference!r}")
+    if not inference:
+        return name
+    if name not in ("auto", INFERENCE):
+        raise ValueError(
+            f"inference must be False with the solver {name!r}, whose coefficients have no "
+            f"standard errors: take 'auto' or {INFERENCE!r}"
+        )
+    if task == "multiclass":
+        raise ValueError(
+            "inference must be False for more than two classes: standard errors are those of two "
+            "classes or of targets; fit two classes at a time"
+        )
+    return INFERENCE

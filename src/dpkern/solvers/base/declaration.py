@@ -279,6 +279,13 @@ def shared_documentation(solvers: Iterable[str]) -> str:
             "certifies nothing.",
         ),
         *_entries(SHARED),
+        entry(
+            "inference",
+            "bool",
+            "Whether estimates have standard errors, for `SolverResult.summary`: the solver is "
+            "`newton_inference`.",
+            False,
+        ),
         entry("**options", "", "The solver's own: see help(dpkern.solvers.NAME)."),
     ]
     common = [entry(name, option.kind, option.doc) for name, option in COMMON.items()]
@@ -295,4 +302,5 @@ def shared_documentation(solvers: Iterable[str]) -> str:
 
 def shared_signature() -> inspect.Signature:
     """Return the signature of `dpkern.solve`."""
-    return _keyword_signature(["name", "data"], SHARED, "options")
+    inference = Option(kind="bool", default=False)
+    return _keyword_signature(["name", "data"], {**SHARED, "inference": inference}, "options")

@@ -52,6 +52,17 @@ class Inference:
     lost: FloatArray
     weighted: bool
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Inference) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        parts = (self.covariance, self.noise, self.lost)
+        return *(part.tobytes() for part in parts), self.weighted
+
     def variances(self, M: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the variances of M w, and of the noise in it; NaN where there are none."""
         total, noise, lost = (
@@ -139,13 +150,16 @@ def public_combinations(data: SiloData) -> FloatArray:
 
     The indicators of a category sum to the constant.
     """
-    columns = []
+    columns, (scale, shift) = [], _affine(data.transform)
     for block in _categories(data.schema):
         v = np.zeros(data.d)
-        scale, shift = _affine(data.transform)
         v[block] = 1.0 / scale[block]
-        v[-1] = -1.0 - float(np.sum(shift[block] / scale[block]))
-        columns.append(v)
+        constant = 1.0 + float(np.sum(shift[block] / scale[block]))
+        if data.intercept:
+            v[-1] = -constant
+        columns.append(v / constant)
+    if not data.intercept:  # then the sums of two categories are the same
+        columns = [v - columns[0] for v in columns[1:]]
     return np.array(columns).T if columns else np.zeros((data.d, 0))
 
 
@@ -177,8 +191,8 @@ def in_units(result: "SolverResult") -> tuple[list[str], FloatArray]:
     scale, shift = _affine(result.transform)
     names = [f"x{j}" for j in range(n)]
     names = names if result.feature_names is None else list(result.feature_names)
-    M = np.hstack([np.diag(scale), np.zeros((n, 1))])
-    constant, start, left_out = np.append(shift, 1.0), 0, []
+    M = np.eye(result.transform.d)[:n] * scale[:, np.newaxis]
+    constant, start, left_out = np.append(shift, [1.0] * result.transform.intercept), 0, []
     for column in () if schema is None else schema.features:
         block = slice(start, start + len(column.feature_names))
         if column.categories is None:
@@ -207,8 +221,6 @@ def summary(
             "(dpkern fit --inference)"
         )
     level = probability("level", level)
-    if level == 1.0:
-        raise ValueError(f"level must be below 1, got {level!r}")
     names, M = in_units(result)
     offset = np.zeros(len(names))
     offset[0] = result.transform.target_middle
@@ -229,9 +241,9 @@ def summary(
     p = 2.0 * scipy.special.ndtr(-np.abs(z))
     half = float(scipy.special.ndtri(0.5 + 0.5 * level)) * errors
     columns = (estimates, errors, noise_stds, z, p, estimates - half, estimates + half)
-    rows = zip(names, *(column.tolist() for column in columns), strict=True)
+    each = zip(names, *(column.tolist() for column in columns), strict=True)
     logistic = result.loss == "logistic"
     notes = [] if not logistic else [_LIKELIHOOD]
     notes += [_WEIGHTED] if found.weighted else []
     notes += [_REFUSED] if np.isnan(errors).any() else []
-    return Summary([Estimate(*row) for row in rows], level, logistic, tuple(notes))
+    return Summary([Estimate(*row) for row in each], level, logistic, tuple(notes))

@@ -1,0 +1,376 @@
+"""Releases of estimates with standard errors, and what follows from them.
+
+`dpkern.solvers.newton_inference` has the algorithm.
+"""
+
+import math
+
+import numpy as np
+import scipy
+
+from dpkern import kernels
+from dpkern._typing import FloatArray
+from dpkern.data.transform import one_silo
+from dpkern.kernels.glm import loss_derivatives
+from dpkern.models.losses import Loss
+from dpkern.models.scale import largest_target
+from dpkern.privacy import Budget, split_budget
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.hessian import GaussianHessian
+from dpkern.solvers.base import Run
+from dpkern.solvers.base.backends import interruptible
+from dpkern.solvers.base.inference import Inference, public_combinations
+from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.plan import RunPlan
+
+# Shares of mu^2: means, outer products of rows twice, residuals, squared scores; all curvatures,
+# and all scores.
+_SHARES = (0.03, 0.05, 0.06, 0.02, 0.04, 0.2, 0.6)
+_MEANS, _ROWS, _WHITENED, _RESIDUALS, _SQUARES = range(5)  # their places
+# Of curvatures, of which the first step has none, and of scores the parts of the last two steps;
+# those before them have equal parts of the rest.
+_CURVATURES, _SCORES = (0.2, 0.5), (0.15, 0.7)
+# Rows of the second geometry are cut to so many times the square root of the dimension, at least.
+_GEOMETRY = 1.25
+# Residuals of least squares are cut to so many standard deviations, and before that to so many.
+_DEVIATIONS, _EARLY_DEVIATIONS = 4.0, 3.0
+# Spectral norms of the noise below which an eigenvalue of the geometry counts as that, and the
+# share of an eigenvalue of J above which the noise leaves a direction unknown.
+_FLOOR, _UNKNOWN = 2.0, 1.0 / 3.0
+# The least part of an eigenvalue's floor that the first steps take, and the deviations beyond which
+# a score at the last step says that the steps before have not come near.
+_LEAST_SEEN, _FAR = 0.25, 5.0
+
+MEANS = "inference: sum of rows"
+ROWS = "inference: sum of outer products of rows"
+WHITENED = "inference: sum of outer products of whitened rows"
+# How often squared residuals are summed.
+RESIDUAL_SUMS = {"logistic": 0, "huber": 1, "squared": 2}
+RESIDUALS = "inference: sum of squared residuals"
+CURVATURES = "inference: sum of curvatures"
+SQUARES = "inference: sum of squared scores"
+SCORES = "inference: sum of scores"
+
+
+def resolve_estimation(plan: RunPlan, objective: Objective) -> RunPlan:
+    """Refuse what has no standard errors, by public facts."""
+    data, loss = objective.data, objective.loss
+
+    def refuse(name: str, must: str, why: str) -> ValueError:
+        return ValueError(f"{name} must be {must} in {plan.solver}: {why}")
+
+    if not isinstance(loss, Loss) or loss.name not in ("logistic", "squared", "huber"):
+        name = getattr(loss, "name", loss)
+        why = f"standard errors are derived for these, got {name!r}"
+        raise refuse("loss", "'logistic', 'squared' or Huber(delta)", why)
+    if data.persons is not None:
+        why = "records of one person are not independent, which the standard errors take them for"
+        raise refuse("data", "without persons", why)
+    if data.device is not None:
+        raise refuse("data", "in the memory of the CPU", "it has no kernels of a card")
+    if plan.arguments["weights"] != "size" and data.m > 1:
+        raise refuse("weights", "'size'", "every record counts once")
+    if plan.rounds < 2:
+        raise refuse("rounds", "at least 2", "the last two are averaged")
+    if plan.budget is None:
+        return plan
+    if math.isinf(plan.clip):
+        raise refuse("clip", "finite", "it bounds what a record changes")
+    if not math.isfinite(data.row_bound):
+        raise refuse("data", "with a row_bound", "the noise is for rows of that length")
+    if loss.name != "logistic" and not math.isfinite(data.target_bound):
+        raise refuse("data", "with a target_bound", "the noise is for targets of that size")
+    return plan
+
+
+class Estimation:
+    """The releases of one run, and what follows from them.
+
+    Attributes
+    ----------
+    W : ndarray, shape (d, r)
+        The model w = W theta; W^T x is a whitened row.
+    """
+
+    def __init__(self, run: Run, steps: int) -> None:
+        self._run, objective = run, run.objective
+        self._data, self._n, self._steps = objective.data, float(objective.n), steps
+        self._threads, self._loss = objective.n_threads, objective.phi
+        self._top, self._target = self._loss.smoothness, largest_target(self._data)
+        # k, what residuals are cut to and scores are divided by: at first those of all targets.
+        self._k = self._limit = 1.0 if self._loss.name == "logistic" else self._target
+        if run.plan.budget is None:
+            self._limit = math.inf
+        self._split(run.plan.budget, steps)
+        run.draw_no_conclusion()
+        self.W, J, self._weighted = self._geometry()
+        self._U, self._f = self._whitened(self.W, run.plan.clip)
+        penalty = objective.l2 * self._n * objective.penalized
+        self._penalty = (self.W.T * penalty) @ self.W
+        self._J, self._std = self._top * self._n * J + self._penalty, 0.0
+        self._matrices: list[tuple[FloatArray, float]] = []
+        self._seen: list[tuple[FloatArray, FloatArray, float]] = []
+
+    def _split(self, budget: Budget | None, steps: int) -> None:
+        """Divide the budget over the releases."""
+        shares = [*_SHARES[:-2], *_parts(_CURVATURES, steps - 1, _SHARES[-2])]
+        shares += _parts(_SCORES, steps, _SHARES[-1])
+        mus: list[float | None] = [None] * len(shares)
+        if budget is not None:
+            counts = [1] * len(shares)
+            counts[_MEANS] = int(self._data.intercept)
+            counts[_RESIDUALS] = RESIDUAL_SUMS[self._loss.name]
+            used = [i for i, count in enumerate(counts) if count]
+            each = split_budget(budget.mu, [shares[i] for i in used], [counts[i] for i in used])
+            for i, mu in zip(used, each, strict=True):
+                mus[i] = mu
+        self._mus, self._mu_of_curvatures = mus[:-steps], [None, *mus[-2 * steps + 1 : -steps]]
+        self._mu_of_scores = mus[-steps:]
+
+    def start(self) -> FloatArray:
+        """Return theta of the model 0."""
+        return np.zeros(self.W.shape[1])
+
+    def step(self, t: int, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Release scores and curvatures at theta; return the sum of gradients and the direction."""
+        run, left = self._run, self._steps - t
+        if t == 1 or left == 2:
+            self._limit_residuals(self.W @ theta, last=left == 2)
+        s, q = self._scores(self.W @ theta)
+        if t:
+            # Over its largest value, so that a row is no longer than before.
+            rows = self._U * np.sqrt(self._f * q / self._top)[:, np.newaxis]
+            which = self._mu_of_curvatures[t]
+            matrix, std = self._outer(CURVATURES, rows, run.plan.clip**2, which)
+            self._matrices = [*self._matrices[-1:], (self._top * matrix, self._top * std)]
+            J, self._std = _mean(self._matrices)
+            self._J = J + self._penalty
+        vectors = self._U * (self._f * s / self._k)[:, np.newaxis]
+        g, std = self._sum(SCORES, vectors, run.plan.clip, self._mu_of_scores[t])
+        g = self._k * g + self._penalty @ theta
+        self._seen = [*self._seen[-1:], (theta, g, self._k * std)]
+        return g, self._inverse() @ g
+
+    def _inverse(self) -> FloatArray:
+        """Return the inverse of J, of no eigenvalue that may be noise."""
+        least = 0.5 * self._std * math.sqrt(2.0 * len(self._J)) / _UNKNOWN
+        return _inverse(self._J, max(least, 1e-12 * self._top * self._n))
+
+    def estimate(self) -> tuple[FloatArray, Inference]:
+        """Release squared scores, and return the estimate w with its covariance."""
+        run, W, final, s_J = self._run, self.W, self._inverse(), self._std
+        theta, share, s2 = _combined(self._seen, final)
+        scores, q = self._scores(W @ theta)
+        likely = self._loss.name == "logistic"
+        squares, top = (q, self._top) if likely else (scores**2, self._k**2)
+        rows = self._U * (self._f * np.sqrt(squares / top))[:, np.newaxis]
+        Q, s_Q = self._outer(SQUARES, rows, run.plan.clip**2, self._mus[_SQUARES])
+        known, unknown = self._directions()
+        final = known @ (known.T @ final @ known) @ known.T
+        # The mean of the inverse of J + E is larger than that of J by J^-1 E J^-1 E J^-1.
+        inverse = final - final @ _squared_noise(final, s_J) @ final
+        sandwich = inverse @ (top * _shrunk(Q, s_Q, self._J - self._penalty)) @ inverse
+        # The noise of J leaves a part of the error before the last step.
+        before = sandwich + self._seen[0][2] ** 2 * inverse @ inverse
+        noise = s2 * inverse @ inverse
+        noise += share**2 * inverse @ _squared_noise(before, s_J) @ inverse
+        lost = self._k**2 * unknown @ unknown.T  # margins may be wrong by k
+        total = sandwich + noise + lost
+        return W @ theta, Inference(
+            W @ total @ W.T, W @ noise @ W.T, W @ lost @ W.T, weighted=self._weighted
+        )
+
+    def _directions(self) -> tuple[FloatArray, FloatArray]:
+        """Return the directions that are known, and those whose curvature may be noise or that have
+        not converged, as columns."""
+        values, vectors = np.linalg.eigh(self._J)
+        hidden = values < self._std * math.sqrt(2.0 * len(values)) / _UNKNOWN
+        if self._run.plan.budget is not None:
+            (_, _, before), (_, g, std) = self._seen
+            hidden |= np.abs(vectors.T @ g) > _FAR * math.hypot(before, std)
+        return vectors[:, ~hidden], vectors[:, hidden]
+
+    # --- What is released -------------------------------------------------------------------
+
+    def _geometry(self) -> tuple[FloatArray, FloatArray, bool]:
+        """Return W (d, r), the mean of u u^T as far as it is seen, and whether |u| may exceed C."""
+        data, run = self._data, self._run
+        R = data.row_bound
+        centred = self._centred()
+        of_public = np.linalg.solve(centred, public_combinations(data))
+        W = centred @ scipy.linalg.null_space(of_public.T)
+        r = W.shape[1]
+        for what, bound, mu in (
+            (ROWS, R, self._mus[_ROWS]),
+            (WHITENED, max(run.plan.clip, _GEOMETRY * math.sqrt(r)), self._mus[_WHITENED]),
+        ):
+            U, f = self._whitened(W, bound)
+            G, std = self._outer(what, U * np.sqrt(f)[:, np.newaxis], bound**2, mu)
+            values, vectors = np.linalg.eigh(G / self._n)
+            of_noise = _FLOOR * std * math.sqrt(2.0 * r) / self._n
+            least = max(of_noise, 1e-12 * float(values[-1]), 1e-300)
+            seen = np.maximum(values, least)
+            W = W @ (vectors / np.sqrt(seen)) @ vectors.T
+            J = (vectors * np.maximum(values / seen, _LEAST_SEEN)) @ vectors.T
+            if run.plan.budget is None:
+                break
+        longest = R * float(np.linalg.norm(W, 2))
+        return W, J, longest > run.plan.clip
+
+    def _centred(self) -> FloatArray:
+        """Return C, with which C^T x has features less their released means, shape (d, d)."""
+        C = np.eye(self._data.d)
+        if not self._data.intercept:
+            return C
+        rows, _ = self._whitened(C, math.inf)
+        total, _ = self._sum(MEANS, rows, self._data.row_bound, self._mus[_MEANS])
+        C[-1, :-1] = -total[:-1] / max(float(total[-1]), 0.5 * self._n)
+        return C
+
+    def _limit_residuals(self, w: FloatArray, *, last: bool) -> None:
+        """Cut residuals to a few of their released standard deviations, or to Huber's delta."""
+        mu, delta = self._mus[_RESIDUALS], getattr(self._loss, "delta", math.inf)
+        if last and delta < math.inf:
+            self._k = self._limit = delta
+        elif mu is not None:
+            z = self._margins(w) - self._data.y
+            r = np.minimum(z * z / self._target**2, 1.0) - 0.5
+            total, std = self._sum(RESIDUALS, r[:, np.newaxis], 0.5, mu)
+            mean = min(max(0.5 + (float(total[0]) + std) / self._n, 1e-6), 1.0)
+            times = _DEVIATIONS if last else _EARLY_DEVIATIONS
+            k = min(times * math.sqrt(mean), 1.0) * self._target
+            self._k = self._limit = max(k, delta) if delta < math.inf else k
+
+    def _outer(
+        self, what: str, rows: FloatArray, bound: float, mu: float | None
+    ) -> tuple[FloatArray, float]:
+        """Return the noisy sum of outer products of rows, and the std of its diagonal."""
+        run, d = self._run, rows.shape[1]
+        B = math.inf if mu is None else bound
+        mechanism = GaussianHessian(
+            run.channel(), what=what, hess_clip=B, dim=d, sizes=(run.objective.n,), mu=mu
+        )
+        with run.clock("kernels"):
+            sums = interruptible(
+                kernels.glm_hessian,
+                one_silo(rows),
+                np.zeros(d),
+                loss="squared",
+                hess_clip=B,
+                grid=mechanism.grid,
+                records=mechanism.records,
+                n_threads=self._threads,
+            )
+        with run.clock("noise"):
+            return mechanism.release(sums)[0], mechanism.sigma
+
+    def _sum(
+        self, what: str, vectors: FloatArray, clip: float, mu: float | None
+    ) -> tuple[FloatArray, float]:
+        """Return the noisy sum of vectors, and the std of its noise."""
+        run, (n, d) = self._run, vectors.shape
+        mechanism = GaussianSum(
+            run.channel(),
+            what=what,
+            clip=math.inf if mu is None else clip,
+            dim=d,
+            sizes=(run.objective.n,),
+            mu=mu,
+        )
+        with run.clock("kernels"):
+            if mu is None:
+                sums = vectors.sum(axis=0)
+            else:
+                sums = mechanism.sums(vectors.__getitem__, [0, n], self._threads)[0]
+        with run.clock("noise"):
+            return mechanism.release(sums), float(mechanism.sigma[0])
+
+    # --- Functions of a record and of what was released ---------------------------------------
+
+    def _margins(self, w: FloatArray) -> FloatArray:
+        with self._run.clock("kernels"):
+            return interruptible(kernels.glm_margins, self._data, w, n_threads=self._threads)
+
+    def _whitened(self, W: FloatArray, bound: float) -> tuple[FloatArray, FloatArray]:
+        """Return the rows W^T x (n, r), each from its record alone, and their weights.
+
+        A product with a matrix would give a row other bits in another place.
+        """
+        U = np.column_stack([self._margins(np.ascontiguousarray(column)) for column in W.T])
+        if math.isinf(bound):
+            return U, np.ones(len(U))
+        square = np.zeros(len(U))
+        for column in U.T:
+            square += column * column
+        with np.errstate(divide="ignore", over="ignore"):
+            return U, np.minimum(1.0, bound**2 / square)
+
+    def _scores(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return phi' and phi'' of every record, cut to the limit."""
+        z, y = self._margins(w), self._data.y
+        if self._loss.name == "logistic":
+            s = loss_derivatives(y, z, loss="logistic")
+            return s, np.abs(s) * (1.0 - np.abs(s))
+        r = z - y
+        within: FloatArray = (np.abs(r) <= self._limit).astype(np.float64)
+        return np.clip(r, -self._limit, self._limit), within
+
+
+def _parts(last: tuple[float, float], steps: int, share: float) -> list[float]:
+    """Return the shares of so many steps, of which the last two are stated."""
+    rest = (1.0 - sum(last)) / max(steps - 2, 1)
+    parts = [*[rest] * (steps - 2), *last][-steps:]
+    return [share * part / sum(parts) for part in parts]
+
+
+def _mean(matrices: list[tuple[FloatArray, float]]) -> tuple[FloatArray, float]:
+    """Return the mean by precision of noisy matrices, and the std of its noise."""
+    if any(std == 0.0 for _, std in matrices):
+        return matrices[-1]
+    total = sum(1.0 / std**2 for _, std in matrices)
+    mean = sum((matrix / std**2 for matrix, std in matrices), np.zeros(matrices[0][0].shape))
+    return mean / total, 1.0 / math.sqrt(total)
+
+
+def _inverse(J: FloatArray, least: float) -> FloatArray:
+    values, vectors = np.linalg.eigh(J)
+    inverse: FloatArray = (vectors / np.maximum(values, least)) @ vectors.T
+    return inverse
+
+
+def _shrunk(Q: FloatArray, std: float, J: FloatArray) -> FloatArray:
+    """Return the positive part of Q, and the more of a multiple of J the more of Q is noise.
+
+    Q is a multiple of J where squared scores do not depend on the rows.
+    """
+    r, values = len(Q), np.linalg.eigvalsh(Q)
+    mean = max(float(values.mean()), std / math.sqrt(r), 1e-300)
+    share = min((std * math.sqrt(2.0 * r) / mean) ** 2, 1.0)
+    trace = max(float(np.trace(J)), 1e-300)
+    return (1.0 - share) * _positive_part(Q) + share * mean * r / trace * _positive_part(J)
+
+
+def _positive_part(Q: FloatArray) -> FloatArray:
+    values, vectors = np.linalg.eigh(Q)
+    part: FloatArray = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return part
+
+
+def _squared_noise(A: FloatArray, std: float) -> FloatArray:
+    """Return the mean of E A E for symmetric noise E of this std on its diagonal (GOE)."""
+    mean: FloatArray = 0.5 * std**2 * (np.trace(A) * np.eye(len(A)) + A)
+    return mean
+
+
+def _combined(
+    seen: list[tuple[FloatArray, FloatArray, float]], inverse: FloatArray
+) -> tuple[FloatArray, float, float]:
+    """Return the mean of the last Newton steps' ends, the weight of the last, and s^2."""
+    ends = [theta - inverse @ g for theta, g, _ in seen]
+    stds = [std for _, _, std in seen]
+    if stds[-1] == 0.0 or len(stds) == 1:
+        return ends[-1], 1.0, stds[-1] ** 2
+    weights = np.array([1.0 / std**2 for std in stds])
+    weights /= weights.sum()
+    variance = float(np.sum((weights * stds) ** 2))
+    return weights[0] * ends[0] + weights[1] * ends[1], float(weights[1]), variance

@@ -1,0 +1,368 @@
+"""Estimates with standard errors: what they are, what they rest on, and that their intervals hold.
+
+Neighbours, audits, certificates and bits are those of every solver (test_add_remove, test_audit,
+test_all_runs, test_released_bits).
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy
+from makers import BUDGET
+
+import dpkern as dpk
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.hessian import GaussianHessian
+
+LOSSES = {"logistic": "logistic", "huber": dpk.losses.Huber(0.5), "squared": "squared"}
+each_loss = pytest.mark.parametrize("name", LOSSES)
+
+
+def records(name, n=4000, seed=0, p=3):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n, p))
+    z = X @ np.linspace(0.8, -0.5, p) - 0.3
+    if name == "logistic":
+        return X, np.where(rng.random(n) < scipy.special.expit(z), 1.0, -1.0)
+    return X, z + 0.4 * rng.standard_normal(n)
+
+
+def silo_data(name, X, y, **options):
+    task = {"task": "classification", "classes": (-1.0, 1.0)}
+    if name != "logistic":
+        task = {"task": "regression", "target_bound": 3.0}
+    options = {"intercept": True, "feature_range": (-1.0, 1.0)} | task | options
+    return dpk.SiloData(X, y, [0, len(y)], **options)
+
+
+def fit(name, X, y, budget=BUDGET, rng=0, **options):
+    how = {k: options.pop(k) for k in ("neighbours", "public_size", "clip", "l2") if k in options}
+    data = silo_data(name, X, y, **options)
+    return dpk.solve("auto", data, budget=budget, loss=LOSSES[name], rng=rng, inference=True, **how)
+
+
+# ---------------------------------------------------------------------------- without a budget
+
+
+def reference(name, X, y):
+    """The M-estimate and its sandwich covariance, in NumPy."""
+    A, w = np.column_stack([X, np.ones(len(X))]), np.zeros(X.shape[1] + 1)
+    w = w if name == "logistic" else np.linalg.lstsq(A, y)[0]
+    for _ in range(50):
+        z = A @ w
+        if name == "logistic":
+            p = scipy.special.expit(z)
+            s, q = p - (y + 1.0) / 2.0, p * (1.0 - p)
+        else:
+            limit = 0.5 if name == "huber" else math.inf
+            s, q = np.clip(z - y, -limit, limit), (np.abs(z - y) <= limit) * 1.0
+        J = (A.T * q) @ A
+        w = w - np.linalg.solve(J, A.T @ s)
+    Q = J if name == "logistic" else (A.T * s**2) @ A
+    inverse = np.linalg.inv(J)
+    return w, inverse @ Q @ inverse
+
+
+@each_loss
+def test_without_a_budget_estimates_are_the_usual_ones(name):
+    X, y = records(name)
+    result = fit(name, X, y, budget=None)
+    w, covariance = reference(name, X, y)
+    np.testing.assert_allclose(result.w, w, rtol=1e-9)
+    np.testing.assert_allclose(result.inference.covariance, covariance, rtol=1e-6, atol=1e-12)
+    assert not result.inference.noise.any()
+    assert not result.inference.lost.any()
+
+
+@each_loss
+def test_much_budget_gives_the_same_with_little_noise(name):
+    X, y = records(name, n=40_000)
+    with pytest.warns(dpk.privacy.BudgetWarning):
+        result = fit(name, X, y, budget=dpk.Budget(mu=30.0))
+    w, covariance = reference(name, X, y)
+    np.testing.assert_allclose(result.w, w, atol=0.3 * np.sqrt(np.diag(covariance)).max())
+    np.testing.assert_allclose(np.diag(result.inference.covariance), np.diag(covariance), rtol=0.1)
+    noise = np.diag(result.inference.noise) / np.diag(covariance)
+    assert np.all((noise > 0.0) & (noise < 0.1))
+
+
+# ------------------------------------------------------------------------------ what is released
+
+
+@pytest.fixture
+def releases(monkeypatch):
+    """Every release: what it is of, its exact sum and its sensitivity; they repeat `replayed`."""
+    made, replayed = [], []
+
+    def spy(kind):
+        release = kind.release
+
+        def spied(mechanism, total, **more):
+            released = release(mechanism, total, **more)
+            made.append((mechanism._entry.what, np.array(total), mechanism.sensitivity, released))
+            return replayed[len(made) - 1] if replayed else released
+
+        monkeypatch.setattr(kind, "release", spied)
+
+    spy(GaussianSum)
+    spy(GaussianHessian)
+    return made, replayed
+
+
+def moved(total, other):
+    steps = (total - other).ravel().tolist()
+    return sum((Fraction(step) ** 2 for step in steps), Fraction(0))
+
+
+def extremes(name, d, rng):
+    """Rows and targets that move sums the most, or that might leave their bounds."""
+    rows = [np.zeros(d), np.ones(d), -np.ones(d), np.full(d, 1e300), np.full(d, 1e-300)]
+    rows += [rng.choice([-1.0, 1.0], d), 10.0 ** rng.uniform(-9, 9) * rng.standard_normal(d)]
+    y = rng.choice([-1.0, 1.0]) * (1.0 if name == "logistic" else 10.0 ** rng.uniform(-3, 6))
+    return rows[rng.integers(len(rows))], y
+
+
+@each_loss
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+def test_no_record_moves_a_sum_by_more_than_is_charged(releases, name, neighbours):
+    """All releases at the same released numbers, in rational arithmetic."""
+    made, replayed = releases
+    how = {"row_bound": 1.5, "feature_range": None}
+    if neighbours == "add_remove":
+        how |= {"neighbours": neighbours, "public_size": 60}
+    largest = {}
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        n = 60 if seed % 2 else 2  # a record beside one, or among others
+        X, y = records(name, n=n, seed=seed)
+        i = int(rng.integers(n))
+        X[i], y[i] = extremes(name, X.shape[1], rng)
+        other_X, other_y = X.copy(), y.copy()
+        other_X[i], other_y[i] = extremes(name, X.shape[1], rng)
+        if neighbours == "add_remove":
+            other_X, other_y = np.delete(X, i, axis=0), np.delete(y, i)
+        budget, sums = dpk.Budget(mu=10.0 ** rng.uniform(-1.0, 0.7)), []
+        replayed.clear()
+        for rows, targets in ((X, y), (other_X, other_y)):
+            made.clear()
+            fit(name, rows, targets, budget=budget, rng=seed, **how)
+            sums.append(list(made))
+            replayed[:] = [released for *_, released in sums[0]]
+        for (what, total, sensitivity, _), (_, other, _, _) in zip(*sums, strict=True):
+            share = moved(total, other) / Fraction(sensitivity) ** 2
+            assert share <= 1, what
+            largest[what] = max(largest.get(what, 0), share)
+    assert all(share > Fraction(1, 200) for share in largest.values()), largest
+
+
+def test_a_row_is_whitened_by_itself_to_the_bit(releases):
+    """In any order of the records, as sums are the same bits."""
+    made, replayed = releases
+    X, y = records("huber", n=333)
+    fit("huber", X, y)
+    first = list(made)
+    replayed[:] = [released for *_, released in first]
+    made.clear()
+    order = np.random.default_rng(1).permutation(len(X))
+    fit("huber", X[order], y[order])
+    for (what, total, *_), (_, other, *_) in zip(first, made, strict=True):
+        np.testing.assert_array_equal(total, other, err_msg=what)
+
+
+def test_sums_are_those_of_numpy(releases):
+    """Of scores and curvatures at the first steps, from the released means and moments."""
+    made, _ = releases
+    X, y = records("logistic", n=3000)
+    result = fit("logistic", X, y, budget=dpk.Budget(mu=1.0))
+    sums = {}
+    for what, total, _, released in made:
+        sums.setdefault(what.removeprefix("inference: sum of "), []).append((total, released))
+    A, n = np.column_stack([X, np.ones(len(X))]), len(X)
+    C = result.parameters["clip"]
+    (total, released), *_ = sums["rows"]
+    np.testing.assert_allclose(total, A.sum(axis=0), atol=1e-2)
+    centred = np.eye(4)
+    centred[-1, :-1] = -released[:-1] / released[-1]
+    W, R = centred, math.sqrt(4.0)
+    releases = result.privacy.releases
+    for what, bound in (
+        ("outer products of rows", R),
+        ("outer products of whitened rows", max(C, 1.25 * 2.0)),
+    ):
+        U = A @ W
+        f = np.minimum(1.0, bound**2 / np.sum(U**2, axis=1))
+        ((total, released),) = sums[what]
+        np.testing.assert_allclose(total[0], (U.T * f) @ U, rtol=1e-3, atol=1e-2)
+        values, vectors = np.linalg.eigh(released[0] / n)
+        (std,) = (r.std for r in releases if r.what.endswith(what))
+        seen = np.maximum(values, 2.0 * std * math.sqrt(8.0) / n)
+        W = W @ (vectors / np.sqrt(seen)) @ vectors.T
+    U = A @ W
+    f = np.minimum(1.0, C**2 / np.sum(U**2, axis=1))
+    (total, _), *_ = sums["scores"]
+    np.testing.assert_allclose(total, (0.5 - (y + 1.0) / 2.0) * f @ U, rtol=1e-3, atol=1e-2)
+
+
+# ------------------------------------------------------------------------------------ intervals
+
+
+@pytest.mark.statistical
+@each_loss
+def test_intervals_cover_and_p_values_are_uniform(name):
+    """Of 300 draws of responses and noise: the third coefficient is 0."""
+    w = np.array([0.7, -0.5, 0.0])
+    rng, z_scores, p_values = np.random.default_rng(0), [], []
+    X = rng.uniform(-1.0, 1.0, (6000, 3))
+    for k in range(300):
+        z = X @ w - 0.3
+        if name == "logistic":
+            y = np.where(rng.random(len(X)) < scipy.special.expit(z), 1.0, -1.0)
+        else:
+            y = z + 0.4 * rng.standard_normal(len(X))
+        summary = fit(name, X, y, budget=dpk.Budget(epsilon=1.0, delta=1e-6), rng=k).summary()
+        truth = [-0.3, *w]
+        z_scores.append(
+            [(row.estimate - v) / row.std_error for row, v in zip(summary, truth, strict=True)]
+        )
+        p_values.append(summary[3].p_value)
+    covered = np.abs(z_scores) <= 1.96
+    assert 0.93 <= covered.mean() <= 0.975
+    assert covered.mean(axis=0).min() >= 0.90
+    assert scipy.stats.kstest(p_values, "uniform").pvalue > 1e-3
+
+
+def test_a_column_that_another_determines_has_no_standard_error():
+    X, y = records("logistic", n=20_000)
+    X = np.column_stack([X, X[:, 0]])
+    result = fit("logistic", X, y)
+    rows = {row.name: row for row in result.summary()}
+    assert math.isnan(rows["x0"].std_error)
+    assert math.isnan(rows["x3"].p_value)
+    assert rows["x1"].std_error < 0.2
+    assert any("no standard error" in note for note in result.summary().notes)
+
+
+def test_few_records_have_no_standard_errors():
+    X, y = records("logistic", n=200)
+    summary = fit("logistic", X, y).summary()
+    assert all(math.isnan(row.std_error) and math.isnan(row.low) for row in summary)
+    assert "nan" not in str(summary)
+
+
+# ------------------------------------------------------------------------------------- the table
+
+SCHEMA = dpk.Schema.from_dict(
+    {
+        "dpkern_schema": 1,
+        "columns": [
+            {"name": "age", "kind": "number", "lo": 20, "hi": 90},
+            {"name": "group", "kind": "category", "categories": ["a", "b", "c"]},
+            {"name": "sex", "kind": "category", "categories": ["f", "m"]},
+            {"name": "dead", "kind": "target", "classes": ["no", "yes"]},
+        ],
+    }
+)
+
+
+def people(n=30_000):
+    rng = np.random.default_rng(0)
+    age, group, sex = rng.uniform(20, 90, n), rng.choice(list("abc"), n), rng.choice(["f", "m"], n)
+    z = 0.04 * (age - 55.0) + 0.6 * (group == "b") - 0.4 * (group == "c") + 0.3 * (sex == "m")
+    dead = np.where(rng.random(n) < scipy.special.expit(z), "yes", "no")
+    return {"age": age, "group": group, "sex": sex, "dead": dead}
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_categories_are_compared_with_the_first_one(intercept):
+    table = people()
+    data = SCHEMA.silo_data(table, 1, intercept=intercept)
+    how = {"budget": None, "inference": True}
+    result = dpk.solve("auto", data, **how)
+    summary = {row.name: row for row in result.summary()}
+    design = [table["age"], table["group"] == "b", table["group"] == "c", table["sex"] == "m"]
+    X = np.column_stack(design)
+    y = np.where(table["dead"] == "yes", 1.0, -1.0)
+    w, covariance = reference("logistic", X, y)
+    names = ["age", "group: b, for a", "group: c, for a", "sex: m, for f", "intercept"]
+    for name, value, variance in zip(names, w, np.diag(covariance), strict=True):
+        assert summary[name].estimate == pytest.approx(value, rel=1e-6)
+        assert summary[name].std_error == pytest.approx(math.sqrt(variance), rel=1e-6)
+    difference = {"group: b, for a": 1.0, "group: c, for a": -1.0}
+    (row,) = result.summary(contrasts={"b for c": difference}, level=0.9)
+    assert row.estimate == pytest.approx(w[1] - w[2], rel=1e-6)
+    variance = covariance[1, 1] + covariance[2, 2] - 2.0 * covariance[1, 2]
+    assert row.std_error == pytest.approx(math.sqrt(variance), rel=1e-6)
+    assert row.high - row.estimate == pytest.approx(1.6448536 * row.std_error, rel=1e-6)
+    private = dpk.solve("auto", data, budget=BUDGET, inference=True, rng=0).summary()
+    for row in private:
+        assert abs(row.estimate - summary[row.name].estimate) < 5.0 * row.std_error
+
+
+def test_a_summary_shows_ratios_and_survives_a_file(tmp_path):
+    X, y = records("logistic")
+    result = fit("logistic", X, y)
+    text = str(result.summary())
+    assert "odds ratio" in text
+    assert text.splitlines()[1].startswith("intercept")
+    result.save(tmp_path / "model.npz")
+    read = dpk.load(tmp_path / "model.npz")
+    assert read.inference == result.inference
+    assert str(read.summary()) == text
+    assert text.splitlines()[0] in str(read)
+    assert "<table>" in read.summary()._repr_html_()
+    assert "odds ratio" not in str(fit("squared", *records("squared")).summary())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda r: r.summary(level=1.0), "level must lie strictly between 0 and 1"),
+        (lambda r: r.summary(contrasts={"a": {"x9": 1.0}}), "names no coefficient 'x9'"),
+    ],
+)
+def test_wrong_arguments_of_a_summary_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(fit("logistic", *records("logistic", n=500)))
+
+
+@pytest.mark.filterwarnings("ignore::dpkern.data.validation.ScaleWarning")
+def test_what_has_no_standard_errors_is_refused_before_any_release(tmp_path):
+    X, y = records("logistic", n=300)
+    data = silo_data("logistic", X, y)
+    several = dpk.SiloData(X, np.arange(300) % 3, [0, 300], task="multiclass", classes=(0, 1, 2))
+    persons = silo_data("logistic", X, y, person=np.arange(300) // 2, max_records=2)
+    bare = dpk.SiloData(X, y, [0, 300], task="classification", classes=(-1.0, 1.0), intercept=True)
+    unbounded = silo_data("huber", *records("huber", n=300), target_bound=None)
+    accountant = dpk.Accountant(tmp_path / "ledger", epsilon=9.0, delta=1e-4)
+    for records_, name, how, message in (
+        (data, "gradient_descent", {}, "inference must be False with the solver"),
+        (several, "auto", {}, "more than two classes"),
+        (persons, "auto", {}, "without persons"),
+        (bare, "auto", {}, "row_bound"),
+        (unbounded, "auto", {}, "target_bound"),
+        (data, "auto", {"loss": "smoothed_hinge"}, "loss must be"),
+        (data, "auto", {"l1": 0.1}, "l1 must be absent"),
+        (data, "auto", {"trust": "silo"}, "trust must be 'central'"),
+        (data, "auto", {"rounds": 1}, "rounds must be at least 2"),
+        (data, "auto", {"inference": "yes"}, "inference must be True or False"),
+    ):
+        how = {"inference": True, "accountant": accountant, "budget": BUDGET} | how
+        with pytest.raises((TypeError, ValueError), match=message):
+            dpk.solve(name, records_, **how)
+    assert not accountant.entries
+    with pytest.raises(ValueError, match="has no standard errors: fit with inference=True"):
+        dpk.solve("auto", data, budget=BUDGET).summary()
+
+
+def test_estimators_have_a_summary():
+    from dpkern.estimators import DPLogisticRegression, DPRidge
+
+    X, y = records("logistic")
+    how = {"feature_range": (-1.0, 1.0), "random_state": 0, "inference": True}
+    model = DPLogisticRegression(classes=[-1.0, 1.0], **how).fit(X, y)
+    assert len(model.result_.summary()) == 4
+    assert model.score(X, y) > 0.6
+    X, y = records("squared")
+    assert len(DPRidge(target_bound=3.0, **how).fit(X, y).result_.summary()) == 4
