@@ -62,7 +62,8 @@ def print_tables(title: str, x_label: str, points: list[Point], unit: str = "eps
 
 def best(point: Point) -> str:
     """What `optimum` is."""
-    return "no noise" if point.gap is None else "noiseless optimum"
+    known = point.metric in ("accuracy", "training loss", "gap") or point.gap is not None
+    return "noiseless optimum" if known else "no noise"
 
 
 def cell(point: Point, what: str) -> str:
@@ -88,7 +89,8 @@ def draw(title: str, x_label: str, points: list[Point]) -> bytes:
     panels = grouped((p for p in points if math.isfinite(p.x)), "panel")
     gaps = points[0].gap is not None
     # At most three columns, so that the figure can be read at the width of a page.
-    columns, rows_of = min(3, len(panels)), -(-len(panels) // 3)
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
+    rows_of = -(-len(panels) // columns)
     size = 1.0 + 3.4 * columns, 0.8 + rows_of * (5.4 if gaps else 3.4)
     figure = Figure(figsize=size, dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
@@ -117,6 +119,7 @@ def draw(title: str, x_label: str, points: list[Point]) -> bytes:
         losses = [p.score for p in rows if math.isfinite(p.score)]
         if rows[0].metric not in ("accuracy", "test error") and max(losses) > 5.0 * min(losses):
             above.set_yscale("log")
+            above.set_ylim(bottom=0.8 * min(x for x in (*losses, rows[0].optimum) if x > 0.0))
         if gaps:
             below.set_yscale("log", nonpositive="clip")
             below.set_ylabel("optimality gap")

@@ -2,6 +2,7 @@
 
     python examples/papers/wd_dp.py figure12 [--quick] [--out DIR] [--draws N]
     python examples/papers/wd_dp.py [--quick] [--sets a9a,wdbc]
+    python examples/papers/wd_dp.py bound [--quick] [--sets a9a,wdbc]
     python examples/papers/wd_dp.py --compare a9a
 
 One command for each of the paper's figures 1 to 20, with its axes, under sound accounting:
@@ -14,7 +15,8 @@ One command for each of the paper's figures 1 to 20, with its axes, under sound 
 The regression sets of the paper are not here; in their places are Adult (hours a week), Bank (age)
 and the diagnostic Wisconsin set (worst radius), so that only shapes can be compared. Without a
 command: the tables of docs/papers/wd_dp.md, which discusses the outcome, and beside them what the
-papers' own calibrations give. `--compare` has WD-DP and centralised descent at larger epsilon.
+papers' own calibrations give. `bound` has Equation (15) and the T that Theorem 3 prescribes beside
+measured gaps, `--compare` WD-DP and centralised descent at larger epsilon.
 
 The data come from the folder in the environment variable DPKERN_DATA; `--sets wdbc` needs none.
 
@@ -41,6 +43,7 @@ from report import Point, print_tables, save
 from tqdm import tqdm
 
 import dpkern as dpk
+from dpkern.papers import bounds, diagnostics
 
 EPSILONS = (0.01, 0.05, 0.1, 0.15, 0.2, 0.25)
 FIXED_EPSILON = 0.1  # where something else varies
@@ -325,6 +328,41 @@ def draw_figure(command: str, draws: int, quick: bool, out: Path) -> None:
     print(f"{command}: {time.perf_counter() - start:.0f} s")
 
 
+def show_bound(sets: list[str], draws: int) -> None:
+    """Equation (15) for the printed noise, beside the gaps of printed and of sound runs."""
+    epsilon = FIXED_EPSILON
+    print(f"\nEquation (15), epsilon {epsilon:g}, even silos, {draws} draws. NOT PRIVATE.")
+    heads = ("mu / L", "T", "(15)", "gap at 0", "printed", "z_w = 0", "sound", "T of Thm 3")
+    print(f"{'':18}" + "".join(f"{head:>11}" for head in heads))
+    for name, kind in PARAMETERS:
+        if name not in sets:
+            continue
+        problem = Problem(name, kind, load(name, regression=kind != LOGISTIC))
+        J, T, m, delta = problem.objective, problem.steps, SILOS[name][0], problem.delta
+        zero = np.zeros(J.dim)
+        # With PL's penalty the ratio at 0 is no less than the constant.
+        mu = diagnostics.measure_pl(J, zero) if kind == PL else None
+        mu = mu or diagnostics.measure_constants(J).strength
+        public = {
+            "smoothness": J.smoothness, "clip": problem.parameters["clip"], "dim": J.dim,
+            "n": problem.split(1).n, "epsilon": epsilon / 2.0, "delta": delta / 2.0,
+        }  # fmt: skip
+        gap = problem.gap(zero)
+        bound = bounds.bound_wd_dp(**public, strength=mu, steps=T, gap=gap)
+        no_z_w = {"local_steps": T, "rounds": 1, "calibration": "paper"}
+        runs = (
+            ("wd_dp", {"local_steps": T, "calibration": "paper"}, 1.0),
+            ("federated_gd", no_z_w, 0.5),
+            ("wd_dp", {"local_steps": T}, 1.0),
+        )
+        gaps = [
+            measure(Case(problem, "", 0.0, epsilon, (m,), "", solver, options, share), draws).gap
+            for solver, options, share in runs
+        ]
+        values = (mu / J.smoothness, T, bound, gap, *gaps, bounds.choose_wd_dp(**public)[0])
+        print(f"{problem.name:18}" + "".join(f"{value:11.2g}" for value in values))
+
+
 def run_experiments(sets: list[str], draws: int, quick: bool, out: Path) -> None:
     problems = [
         Problem(name, kind, load(name, regression=kind != LOGISTIC))
@@ -379,7 +417,9 @@ def main() -> int:
         description="Kang et al. 2021 (WD-DP) on real data, with sound accounting and as printed."
     )
     most = len(FIGURES)
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"figure1 to figure{most}")
+    parser.add_argument(
+        "figures", nargs="*", metavar="FIGURE", help=f"figure1 to figure{most}, bound"
+    )
     parser.add_argument("--out", type=Path, default=Path("wd_dp_results"), metavar="DIR")
     parser.add_argument("--draws", type=int, metavar="N", help="10, 2 with --quick, 20 to compare")
     parser.add_argument("--quick", action="store_true", help="few points, less than a minute")
@@ -389,7 +429,7 @@ def main() -> int:
     sets = arguments.sets.split(",")
     if unknown := [name for name in sets if name not in SILOS]:
         parser.error(f"--sets has {unknown[0]!r}; it must be among {', '.join(SILOS)}")
-    if unknown := [name for name in arguments.figures if name not in FIGURES]:
+    if unknown := [name for name in arguments.figures if name not in (*FIGURES, "bound")]:
         parser.error(f"there is no {unknown[0]!r}; figures are figure1 to figure{most}")
     if arguments.draws is not None and arguments.draws < 1:
         parser.error(f"--draws is {arguments.draws}; it must be at least 1")
@@ -399,6 +439,9 @@ def main() -> int:
             run_comparison(arguments.compare, arguments.draws or 20, arguments.out)
         draws = arguments.draws or (2 if arguments.quick else 10)
         for command in arguments.figures:
+            if command == "bound":
+                show_bound(sets, draws)
+                continue
             draw_figure(command, draws, arguments.quick, arguments.out)
         if not arguments.compare and not arguments.figures:
             run_experiments(sets, draws, arguments.quick, arguments.out)
