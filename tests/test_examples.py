@@ -86,6 +86,34 @@ def test_sound_runs_of_wd_dp_certify_no_more_than_their_epsilon_and_printed_ones
 
 
 @pytest.mark.docs
+def test_huangs_theorem_is_above_the_gap_and_says_nothing_from_two_on(example, tmp_path):
+    run = example("huang.py", "bound", "--quick", "--out", "out", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    rows = re.findall(r"^(?:one|even).* (\d+) +\S+ +(\S+) +(\S+) \+- ", run.stdout, re.MULTILINE)
+    assert [int(K) for K, _, _ in rows] == [1, 2, 5, 1, 2, 5]
+    for K, bound, gap in rows:
+        assert 0.0 < float(gap) < float(bound)
+        assert (float(bound) > np.log(2.0)) == (int(K) > 1)
+    run = example("huang.py", "optimal_k", "--quick", "--out", "out", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    found = points(tmp_path / "out", "huang_optimal_k")
+    assert len({p["panel"] for p in found}) == 3
+    for point in found:
+        assert 0.999 * point["epsilon"] < point["certified"] <= point["epsilon"]
+        assert point["score"] > 0.0
+
+
+@pytest.mark.docs
+def test_wd_dps_gap_without_noise_on_weights_is_below_equation_15(example, tmp_path):
+    run = example("wd_dp.py", "bound", "--quick", "--sets", "wdbc", "--out", "out", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    rows = [line.split()[2:] for line in run.stdout.splitlines() if line.startswith("wdbc")]
+    assert len(rows) == 3
+    for row in rows:
+        assert 0.0 < float(row[5]) < float(row[2])
+
+
+@pytest.mark.docs
 def test_a_figure_of_wd_dp_certifies_its_budget(example, tmp_path):
     pytest.importorskip("matplotlib")
     run = example("wd_dp.py", "figure14", "figure20", "--quick", "--out", "out", cwd=tmp_path)
