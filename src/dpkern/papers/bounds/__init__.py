@@ -1,6 +1,6 @@
 """The utility bounds and the settings that the papers prescribe, as functions of public numbers.
 
-Every function states its paper's figure as printed, for a comparison with what is measured. None
+Every function states the figure of its paper, for a comparison with what is measured. None
 of them is a guarantee of this package, and no solver reads one. "Constant 1" marks a rate that the
 paper states by O or Omega: the function returns the expression with that constant, and without the
 factors that a tilde hides, so that only its growth has a meaning.

@@ -29,7 +29,7 @@ def bound_federated_step(
     """Return the bound on E |theta^(t+1) - theta*|^2 of one step, Huang's Lemma 2.
 
     It is (1 - eta lam) |theta^t - theta*|^2 + eta^2 (6 L Gamma + d sigma^2) + twice Lemma 3, for
-    eta <= 1 / (4 L): the step from which Theorem 4 follows by induction.
+    eta <= 1 / (4 L): restated from the constants of Theorem 4, which follows from it by induction.
 
     Parameters
     ----------

@@ -163,8 +163,8 @@ def bound_gradient_below(
     """Return the lower bound on E |grad F(w)|^2 for smooth convex losses, Theorem 3.3 of the same
     paper, constant 1 and without its logarithms.
 
-    L^2 min(1, d / (epsilon^2 n^2 N)) under silo trust, with N^2 for N under shuffle trust;
-    parameters as for `bound_prox_sgd`.
+    L^2 min(1, d / (epsilon^2 n^2 N)) under silo trust, with N^2 for N under shuffle trust: its
+    growth alone, restated. Parameters as for `bound_prox_sgd`.
     """
     records = n * math.sqrt(m) if trust == "silo" else float(n * m)
     return clip**2 * min(1.0, dim / (epsilon * records) ** 2)

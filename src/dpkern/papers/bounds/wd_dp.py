@@ -14,7 +14,7 @@ def bound_wd_dp(
 
     For steps of 1 / L and a constant mu of Polyak and Lojasiewicz it is (1 - mu / L)^T gap + (p
     sigma^2 / (2 L)) sum_(t < T) (1 - mu / L)^t, with the sigma of (4): one noise for the average of
-    all silos, where the algorithm draws one in every silo.
+    all silos, where the algorithm draws one in every silo. The noise on the weights is not in it.
 
     Parameters
     ----------
