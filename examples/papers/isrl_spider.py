@@ -1,7 +1,10 @@
 """Lowy, Ghafelebashi, Razaviyayn 2023: private non-convex learning without a trusted server.
 
-    python examples/papers/isrl_spider.py [--out DIR] [--splits N] [--quick] [--convex]
-    python examples/papers/isrl_spider.py --bound [--quick]
+    python examples/papers/isrl_spider.py [--quick] [--out DIR] [--splits N]
+    python examples/papers/isrl_spider.py mnist_12_25 [--quick]
+
+Commands are wisconsin, mnist, mnist_25_50, mnist_12_25 and mnist_12_50 (12 of 25 silos, 25 or 50
+rounds), convex and bound; none means the first five.
 
 Two of the paper's problems, each a multilayer perceptron across silos that trust nobody: the
 Wisconsin diagnostic set in 2 silos of one class each, and MNIST, odd or even, in 25 silos that hold
@@ -9,8 +12,8 @@ one even and one odd digit each. MNIST comes from the folder in the environment 
 DPKERN_DATA; without it only the first is run. SPIDER, minibatch SGD and local SGD: test error for
 every budget over repeated splits into training and test records, with sound accounting and with the
 paper's noise, and without noise; of MNIST with sound accounting also more rounds and fewer silos in
-each. With --convex, a convex problem alone: logistic regression on a9a in 10 silos, from the same
-folder, where differences of gradients take half the noise. With --bound: SPIDER on MNIST at the q
+each. convex is a convex problem: logistic regression on a9a in 10 silos, from the same
+folder, where differences of gradients take half the noise. bound runs SPIDER on MNIST at the q
 and R of Theorem 3.1, and its bound beside what is measured. docs/papers/isrl_spider.md discusses
 the outcome.
 
@@ -26,6 +29,7 @@ import functools
 import itertools
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -298,7 +302,7 @@ def chosen(method: Method, epsilon: float | None, public: list[Problem], quick: 
         )
         return float(np.mean(list(runs)))
 
-    return min(list(method.settings(epsilon is not None))[:: 7 if quick else 1], key=error)
+    return min(list(method.settings(epsilon is not None))[:: 20 if quick else 1], key=error)
 
 
 def level(epsilon: float) -> float:
@@ -373,6 +377,16 @@ def points_of(panel: str, splits: int | None, quick: bool) -> list[Point]:
     return [replace(point, optimum=least) for point in points]
 
 
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "wisconsin": (WISCONSIN,),
+    "mnist": (MNIST,),
+    **{
+        f"mnist_{available}_{rounds}": (f"MNIST, {available} of 25 silos, {rounds} rounds",)
+        for available, rounds in ((25, 50), (12, 25), (12, 50))
+    },
+    "convex": CONVEX,
+    "bound": (),
+}
 LIPSCHITZ, SMOOTHNESS = 2.0, 1.0  # of Theorem 3.1: the clip norm, and a guess
 
 
@@ -414,37 +428,38 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description="Lowy, Ghafelebashi, Razaviyayn 2023 (SPIDER), sound and as printed."
     )
+    parser.add_argument("commands", nargs="*", metavar="COMMAND", help=", ".join(COMMANDS))
     parser.add_argument("--out", type=Path, default=Path("isrl_spider_results"), metavar="DIR")
     parser.add_argument("--splits", type=int, metavar="N", help="50, 8 and 4, 2 with --quick")
-    parser.add_argument("--convex", action="store_true", help="the convex problem alone")
-    parser.add_argument("--bound", action="store_true", help="Theorem 3.1 on MNIST alone")
     parser.add_argument("--quick", action="store_true", help="few points, a minute")
     arguments = parser.parse_args()
     if arguments.splits is not None and arguments.splits < 1:
         parser.error(f"--splits is {arguments.splits}; it must be at least 1")
-    if arguments.bound:
-        show_bound(arguments.splits or 2, (0.75,) if arguments.quick else (0.75, 3.0))
-        return 0
-    panels = [WISCONSIN]
-    if arguments.convex:
-        panels = list(CONVEX)
-    elif os.environ.get("DPKERN_DATA"):
-        panels = [panel for panel in EXPERIMENTS if panel not in CONVEX]
-    else:
+    if unknown := [name for name in arguments.commands if name not in COMMANDS]:
+        parser.error(f"there is no command {unknown[0]!r}; it must be among {', '.join(COMMANDS)}")
+    commands = arguments.commands or [c for c in COMMANDS if c not in ("convex", "bound")]
+    if not arguments.commands and not os.environ.get("DPKERN_DATA"):
         print("without MNIST: the environment variable DPKERN_DATA is not set")
+        commands = ["wisconsin"]
+    start = time.perf_counter()
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
         points = [
             point
-            for panel in panels
+            for command in commands
+            for panel in COMMANDS[command]
             for point in points_of(panel, arguments.splits, arguments.quick)
         ]
-        print_tables("SPIDER", "epsilon", points)
-        save(arguments.out / "spider", "SPIDER", "epsilon", points)
+        if points:
+            print_tables("SPIDER", "epsilon", points)
+            stem = "_".join(["spider", *arguments.commands])
+            save(arguments.out / stem, "SPIDER", "epsilon", points)
+        if "bound" in commands:
+            show_bound(arguments.splits or 2, (0.75,) if arguments.quick else (0.75, 3.0))
     except OSError as error:
         print(f"isrl_spider.py: {error}", file=sys.stderr)
         return 2
-    print(f"\nJSON and figures are in {arguments.out}")
+    print(f"\n{time.perf_counter() - start:.0f} s; JSON and figures are in {arguments.out}")
     return 0
 
 
