@@ -261,6 +261,21 @@ def test_huangs_gap_is_below_theorem_4(problem, local_steps):
     assert 0.0 < measured <= bound
 
 
+def test_the_drift_of_silos_is_below_lemma_3():
+    """Mean squared distance from the average, K steps from one model, silos of one label each."""
+    rng = np.random.default_rng(0)
+    for step_size, K in ((0.1, 5), (1.0, 3), (1.0, 20)):
+        silos = [rng.standard_normal((50, 4)) for _ in range(4)]
+        silos = [X / np.linalg.norm(X, axis=1, keepdims=True) for X in silos]
+        models = np.zeros((4, 4))
+        for _ in range(K - 1):  # Lemma 3 is of the model before the K-th step
+            for j, (X, y) in enumerate(zip(silos, (1, -1, 1, -1), strict=True)):
+                models[j] += step_size * y * (X.T @ (1.0 / (1.0 + np.exp(y * X @ models[j])))) / 50
+        drift = float(np.mean(np.sum((models - models.mean(axis=0)) ** 2, axis=1)))
+        bound = bounds.bound_local_drift(step_size=step_size, local_steps=K, gradient_norm=1.0)
+        assert 0.0 < drift <= bound
+
+
 def test_the_gap_of_one_noise_is_below_equation_15(problem):
     _, objective, _, least = problem
     how = {"smoothness": objective.smoothness, "clip": 1.0, "dim": 5, "n": 1000, **CLAIM}

@@ -76,6 +76,9 @@ def test_the_prox_gradient_of_a_network_is_measured_too():
     mean = 0.5 * (g[:20].mean(axis=0) + g[20:].mean(axis=0))
     result = diagnostics.measure_prox_gradient(objective, w, 0.1)
     assert result == pytest.approx(np.linalg.norm(mean), rel=1e-9)
+    for measure in (diagnostics.measure_constants, diagnostics.measure_heterogeneity):
+        with pytest.raises(TypeError, match="the model must be linear, got 'mlp'"):
+            measure(objective)
 
 
 @pytest.mark.parametrize("weights", ["size", "uniform"])

@@ -59,7 +59,8 @@ def measure_constants(objective: Objective, w: FloatArray | None = None) -> Cons
     records' second moments, plus the smooth penalties'. With w they are the extreme eigenvalues
     at w itself, except that a smooth penalty other than l2 enters by its bounds.
     """
-    loss = Squared() if w is None else objective.phi
+    phi = objective.phi
+    loss = Squared() if w is None else phi
     at = np.zeros(objective.dim) if w is None else w
     hessians = kernels.glm_hessian(
         objective.data, at, loss=loss, hess_clip=math.inf, n_threads=objective.n_threads
@@ -70,9 +71,9 @@ def measure_constants(objective: Objective, w: FloatArray | None = None) -> Cons
     least, most = (0.0, 0.0) if g is None else (g.strong_convexity, g.smoothness)
     strength = 0.0 if g is None else g.strength
     # The least curvature of a loss other than the squared one is 0.
-    flat = w is None and not isinstance(objective.phi, Squared)
+    flat = w is None and not isinstance(phi, Squared)
     low = np.linalg.eigvalsh((0.0 if flat else 1.0) * H + ridge)[0]
-    high = np.linalg.eigvalsh((objective.phi.smoothness if w is None else 1.0) * H + ridge)[-1]
+    high = np.linalg.eigvalsh((phi.smoothness if w is None else 1.0) * H + ridge)[-1]
     return Constants(float(low) + strength * least, float(high) + strength * most)
 
 
