@@ -126,7 +126,8 @@ def draw(title: str, x_label: str, points: list[Point]) -> bytes:
         below.set_xlabel(x_label)
         xs = [p.x for p in rows]
         if max(xs) >= 24.0 * min(xs):
-            below.set_xscale("log")
+            for shown in column:
+                shown.set_xscale("log")
     for place in range(len(panels), columns * rows_of):
         for unused in axes[(1 + gaps) * (place // columns) :, place % columns]:
             unused.set_axis_off()
