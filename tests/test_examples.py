@@ -11,7 +11,10 @@ import sys
 import numpy as np
 import pytest
 
-PUBLIC = {"a9a": 123, "ijcnn1": 22, "adult": 48, "wisconsin": 9, "wdbc": 30}
+PUBLIC = {
+    **{"a9a": 123, "ijcnn1": 22, "adult": 48, "wisconsin": 9, "wdbc": 30},
+    **{"kdd99": 122, "bank": 65},
+}
 
 
 @pytest.fixture(scope="module")
@@ -83,20 +86,78 @@ def test_sound_runs_of_wd_dp_certify_no_more_than_their_epsilon_and_printed_ones
 
 
 @pytest.mark.docs
+def test_huangs_theorem_is_above_the_gap_and_says_nothing_from_two_on(example, tmp_path):
+    run = example("huang.py", "bound", "--quick", "--out", "out", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    rows = re.findall(r"^(?:one|even).* (\d+) +\S+ +(\S+) +(\S+) \+- ", run.stdout, re.MULTILINE)
+    assert [int(K) for K, _, _ in rows] == [1, 2, 5, 1, 2, 5]
+    for K, bound, gap in rows:
+        assert 0.0 < float(gap) < float(bound)
+        assert (float(bound) > np.log(2.0)) == (int(K) > 1)
+    run = example("huang.py", "optimal_k", "--quick", "--out", "out", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    found = points(tmp_path / "out", "huang_optimal_k")
+    assert len({p["panel"] for p in found}) == 3
+    for point in found:
+        assert 0.999 * point["epsilon"] < point["certified"] <= point["epsilon"]
+        assert point["score"] > 0.0
+
+
+@pytest.mark.docs
+def test_wd_dps_gap_without_noise_on_weights_is_below_equation_15(example, tmp_path):
+    run = example("wd_dp.py", "bound", "--quick", "--sets", "wdbc", "--out", "out", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    rows = [line.split()[2:] for line in run.stdout.splitlines() if line.startswith("wdbc")]
+    assert len(rows) == 3
+    for row in rows:
+        assert 0.0 < float(row[5]) < float(row[2])
+
+
+@pytest.mark.docs
+def test_a_figure_of_wd_dp_certifies_its_budget(example, tmp_path):
+    pytest.importorskip("matplotlib")
+    run = example("wd_dp.py", "figure14", "figure20", "--quick", "--out", "out", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    for name in ("figure14", "figure20"):
+        assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert {p["panel"].split(",")[1] for p in points(tmp_path / "out", name)} == {" 16 silos"}
+        for point in points(tmp_path / "out", name):
+            assert 0.999 * point["epsilon"] < point["certified"] <= point["epsilon"]
+    wrong = example("wd_dp.py", "figure21", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "there is no 'figure21'; figures are figure1 to figure20" in wrong.stderr
+
+
+@pytest.mark.docs
 def test_newton_runs_certify_their_mu_and_the_printed_search_nothing(example, tmp_path):
     pytest.importorskip("matplotlib")
-    run = example("local_newton.py", "--quick", "--sets", "synthetic", "--out", "out", cwd=tmp_path)
-    assert run.returncode == 0, run.stderr
-    for name in ("budgets", "local_steps", "steps", "methods"):
-        assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        for point in points(tmp_path / "out", name):
-            if point["method"] == "printed search" or point["epsilon"] is None:
-                assert point["certified"] is None
-            else:
-                assert 0.999 * point["epsilon"] < point["certified"] <= point["epsilon"]
-            assert point["gap"] > -1e-9
-    methods = {p["method"]: p["gap"] for p in points(tmp_path / "out", "methods") if p["x"] == 10.0}
-    assert methods["Newton, central"] < 0.1 * methods["gradient descent, central"]
+    printed = ("figure1", "figure2", "figure3", "figure4", "baselines")
+    how = ("--quick", "--sets", "synthetic", "--out", "out")
+    for names, sound in ((printed, ()), (("figure1", "figure4"), ("--sound",))):
+        run = example("local_newton.py", *names, *how, *sound, cwd=tmp_path)
+        assert run.returncode == 0, run.stderr
+        for name in names:
+            assert f"{name}: " in run.stdout
+            stem = f"{name}_sound" if sound else name
+            assert (tmp_path / "out" / f"{stem}.png").read_bytes().startswith(b"\x89PNG")
+            for point in points(tmp_path / "out", stem):
+                searched = not sound and name != "baselines" and "GDP" not in point["method"]
+                if point["epsilon"] is None or (searched and "0.03" not in point["method"]):
+                    assert point["certified"] is None
+                elif searched or "printed" in point["method"]:
+                    assert point["certified"] == pytest.approx(0.866 * point["epsilon"], rel=1e-3)
+                else:
+                    assert 0.999 * point["epsilon"] < point["certified"] <= point["epsilon"]
+    methods = {p["method"]: p["gap"] for p in points(tmp_path / "out", "baselines") if p["x"] == 10}
+    assert methods["Newton, central"] < 0.1 * methods["descent, central"]
+
+
+@pytest.mark.docs
+def test_newton_without_the_covtype_file_says_which_is_missing(example, tmp_path):
+    run = example("local_newton.py", "figure1", "--sets", "covtype", cwd=tmp_path, data=tmp_path)
+    assert run.returncode == 2
+    assert "covtype/covtype.data.gz" in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 @pytest.mark.docs
@@ -196,6 +257,8 @@ def test_features_of_the_public_sets_have_their_documented_bounds_and_counts(
         "adult": 45222,
         "wisconsin": 683,
         "wdbc": 569,
+        "kdd99": 70000,
+        "bank": 41188,
     }
 
 

@@ -64,6 +64,8 @@ IMPORTS = {
         *(*MODELS, "stream"),
     },
     "papers/noise": set(),
+    "papers/bounds": {"papers/bounds"},
+    "papers/diagnostics": {"kernels", "models/losses", "solvers/base"},
     "papers": {
         "papers",
         "privacy/*",

@@ -1,6 +1,10 @@
 """Lowy, Ghafelebashi, Razaviyayn 2023: private non-convex learning without a trusted server.
 
-    python examples/papers/isrl_spider.py [--out DIR] [--splits N] [--quick] [--convex]
+    python examples/papers/isrl_spider.py [--quick] [--out DIR] [--splits N]
+    python examples/papers/isrl_spider.py mnist_12_25 [--quick]
+
+Commands are wisconsin, mnist, mnist_25_50, mnist_12_25 and mnist_12_50 (12 of 25 silos, 25 or 50
+rounds), convex and bound; none means the first five.
 
 Two of the paper's problems, each a multilayer perceptron across silos that trust nobody: the
 Wisconsin diagnostic set in 2 silos of one class each, and MNIST, odd or even, in 25 silos that hold
@@ -8,9 +12,10 @@ one even and one odd digit each. MNIST comes from the folder in the environment 
 DPKERN_DATA; without it only the first is run. SPIDER, minibatch SGD and local SGD: test error for
 every budget over repeated splits into training and test records, with sound accounting and with the
 paper's noise, and without noise; of MNIST with sound accounting also more rounds and fewer silos in
-each. With --convex, a convex problem alone: logistic regression on a9a in 10 silos, from the same
-folder, where differences of gradients take half the noise. docs/papers/isrl_spider.md discusses the
-outcome.
+each. convex is a convex problem: logistic regression on a9a in 10 silos, from the same
+folder, where differences of gradients take half the noise. bound runs SPIDER on MNIST at the q
+and R of Theorem 3.1, and its bound beside what is measured. docs/papers/isrl_spider.md discusses
+the outcome.
 
 Nothing is tuned on private records. For every method and level of the budget, the setting is taken
 that does best on public ones: MNIST's test file in as many silos of the same size, made-up records
@@ -24,6 +29,7 @@ import functools
 import itertools
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +43,7 @@ from tqdm import tqdm
 
 import dpkern as dpk
 from dpkern import datasets
+from dpkern.papers import bounds, diagnostics
 from dpkern.solvers import Objective
 
 EPSILONS = (0.75, 1.0, 1.5, 3.0, 6.0, 12.0, 18.0)
@@ -295,7 +302,7 @@ def chosen(method: Method, epsilon: float | None, public: list[Problem], quick: 
         )
         return float(np.mean(list(runs)))
 
-    return min(list(method.settings(epsilon is not None))[:: 7 if quick else 1], key=error)
+    return min(list(method.settings(epsilon is not None))[:: 20 if quick else 1], key=error)
 
 
 def level(epsilon: float) -> float:
@@ -370,37 +377,89 @@ def points_of(panel: str, splits: int | None, quick: bool) -> list[Point]:
     return [replace(point, optimum=least) for point in points]
 
 
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "wisconsin": (WISCONSIN,),
+    "mnist": (MNIST,),
+    **{
+        f"mnist_{available}_{rounds}": (f"MNIST, {available} of 25 silos, {rounds} rounds",)
+        for available, rounds in ((25, 50), (12, 25), (12, 50))
+    },
+    "convex": CONVEX,
+    "bound": (),
+}
+LIPSCHITZ, SMOOTHNESS = 2.0, 1.0  # of Theorem 3.1: the clip norm, and a guess
+
+
+def show_bound(splits: int, epsilons: tuple[float, ...]) -> None:
+    """SPIDER and minibatch SGD at the settings of Theorem 3.1: |prox-gradient|^2 and test error."""
+    print(f"MNIST, Theorem 3.1, L = 2, beta = 1, {splits} splits. NOT PRIVATE.")
+    heads = ("epsilon", "q", "R", "below", "Theorem 3.1", "at w_0", "SPIDER", "minibatch")
+    print("".join(f"{head:>12}" for head in heads) + f"{'test errors':>20}")
+    for epsilon in epsilons:
+        rows = []
+        for seed in range(splits):
+            p = pairs(seed)
+            model = dpk.MLP(hidden=(p.hidden,), seed=seed, smoothness=SMOOTHNESS)
+            J = Objective(p.train, model, weights="uniform")
+            w, m, n = J.start(), p.train.m, int(p.train.sizes.min())
+            public = {
+                "clip": LIPSCHITZ, "smoothness": SMOOTHNESS, "dim": J.dim, "n": n, "m": m,
+                "epsilon": epsilon, "delta": p.delta, "gap": J.value(w),
+            }  # fmt: skip
+            q, R, eta = bounds.choose_spider(**public)
+            how = {"clip": LIPSCHITZ, "step_size": eta, "rounds": R, "returns": "last"}
+            spider = {"smoothness": SMOOTHNESS, "refresh_every": q}
+            runs = [
+                solve(p, "spider", how | spider, epsilon, seed),
+                solve(p, "minibatch_sgd", how, epsilon, seed),
+            ]
+            squares = [diagnostics.measure_prox_gradient(J, v, eta) ** 2 for v in
+                       (w, *(run.w for run in runs))]  # fmt: skip
+            keys = ("clip", "dim", "m", "n", "epsilon")
+            below = bounds.bound_gradient_below(trust="silo", **{k: public[k] for k in keys})
+            errors = [100.0 * p.error(run) for run in runs]
+            rows.append([q, R, below, bounds.bound_spider(**public), *squares, *errors])
+        means = np.mean(rows, axis=0)
+        cells = "".join(f"{value:12.3g}" for value in (epsilon, *means[:7]))
+        print(f"{cells}{means[7]:11.1f} % {means[8]:6.1f} %")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description="Lowy, Ghafelebashi, Razaviyayn 2023 (SPIDER), sound and as printed."
     )
+    parser.add_argument("commands", nargs="*", metavar="COMMAND", help=", ".join(COMMANDS))
     parser.add_argument("--out", type=Path, default=Path("isrl_spider_results"), metavar="DIR")
     parser.add_argument("--splits", type=int, metavar="N", help="50, 8 and 4, 2 with --quick")
-    parser.add_argument("--convex", action="store_true", help="the convex problem alone")
     parser.add_argument("--quick", action="store_true", help="few points, a minute")
     arguments = parser.parse_args()
     if arguments.splits is not None and arguments.splits < 1:
         parser.error(f"--splits is {arguments.splits}; it must be at least 1")
-    panels = [WISCONSIN]
-    if arguments.convex:
-        panels = list(CONVEX)
-    elif os.environ.get("DPKERN_DATA"):
-        panels = [panel for panel in EXPERIMENTS if panel not in CONVEX]
-    else:
+    if unknown := [name for name in arguments.commands if name not in COMMANDS]:
+        parser.error(f"there is no command {unknown[0]!r}; it must be among {', '.join(COMMANDS)}")
+    commands = arguments.commands or [c for c in COMMANDS if c not in ("convex", "bound")]
+    if not arguments.commands and not os.environ.get("DPKERN_DATA"):
         print("without MNIST: the environment variable DPKERN_DATA is not set")
+        commands = ["wisconsin"]
+    start = time.perf_counter()
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
         points = [
             point
-            for panel in panels
+            for command in commands
+            for panel in COMMANDS[command]
             for point in points_of(panel, arguments.splits, arguments.quick)
         ]
-        print_tables("SPIDER", "epsilon", points)
-        save(arguments.out / "spider", "SPIDER", "epsilon", points)
+        if points:
+            print_tables("SPIDER", "epsilon", points)
+            stem = "_".join(["spider", *arguments.commands])
+            save(arguments.out / stem, "SPIDER", "epsilon", points)
+        if "bound" in commands:
+            show_bound(arguments.splits or 2, (0.75,) if arguments.quick else (0.75, 3.0))
     except OSError as error:
         print(f"isrl_spider.py: {error}", file=sys.stderr)
         return 2
-    print(f"\nJSON and figures are in {arguments.out}")
+    print(f"\n{time.perf_counter() - start:.0f} s; JSON and figures are in {arguments.out}")
     return 0
 
 

@@ -1,54 +1,71 @@
 """Cao, Guo, Zhang 2023, "Privacy-preserving distributed learning via Newton algorithm".
 
-    python examples/papers/local_newton.py [--out DIR] [--draws N] [--sets a9a,synthetic] [--quick]
+    python examples/papers/local_newton.py figure1 [--quick] [--sound] [--sets a9a,synthetic]
 
-a9a and ijcnn1 come from the folder in the environment variable DPKERN_DATA; `--sets synthetic`
-needs none. The script repeats the paper's figures in shape: accuracy on test records and training
-loss after every round, for several budgets mu, numbers of local steps L and step sizes, under sound
-accounting and as printed; and then compares, at equal true privacy, every Newton method here with
-gradient descent. docs/papers/local_newton.md discusses the outcome.
+One command for each of the paper's figures, with its axes:
 
-Everything is fixed before the private records are read: rows are shortened to norm 1, so that a
-gradient has norm 1 and a Hessian norm 1/4 at most and nothing is clipped; steps and floors are the
-solvers' defaults where no figure varies them. The training loss is a diagnostic that reads the
-records without noise.
+    figure1, figure2    training loss, test accuracy over rounds for budgets mu, and GDP-GD
+    figure3             one and three local steps
+    figure4, figure5    strategies for the step: synthetic records; a9a and ijcnn1
+
+and two for what the paper does not show: `truncation` (the loss for several levels at which
+eigenvalues are truncated) and `baselines` (Newton's methods and gradient descent with and without
+momentum, at equal true privacy). Several commands may be named; none means all.
+
+The figures are in the paper's own setting: rows as they are, nothing clipped, the printed noise,
+steps of at most alpha* = 0.03 by the printed search, eigenvalues truncated at 1e-3. The paper does
+not state its bounds of gradients and Hessians: here they are those of the largest row. `--sound`
+repeats them under sound accounting, with rows shortened to norm 1, and steps and truncation by the
+solver's defaults. docs/papers/local_newton.md discusses the outcome.
+
+a9a and ijcnn1 come from the folder in the environment variable DPKERN_DATA, and so does covtype
+where its file is there (`--sets covtype`); `--sets synthetic` needs none. Training loss and gap
+read the records without noise: a diagnostic, NOT PRIVATE.
 """
 
 import argparse
 import functools
+import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from public_sets import Task, load
+from public_sets import Task, covtype, load
 from report import Point, print_tables, save
 from tqdm import tqdm
 
 import dpkern as dpk
 
 DELTA = 1e-6
-SILOS = {"synthetic": 50, "a9a": 50, "ijcnn1": 50}
-# Steps of gradient descent: 1 / (L + l2), L = 1/4 for rows of norm 1 and the logistic loss.
-DESCENT = {"step_size": 1.0 / (0.25 + 1e-3)}
-# The paper's budgets: of the figures over rounds, and of those with several local steps.
-MUS = (1.0, 5.0, 10.0)
-LOCAL_MUS = {"synthetic": (1.0, 2.0), "a9a": (2.0, 4.0), "ijcnn1": (1.0, 2.0)}
-STEP_MUS = {"synthetic": 1.0, "a9a": 5.0, "ijcnn1": 1.0}
-EQUAL_MUS = (0.5, 1.0, 2.0, 5.0, 10.0)
+M = 50  # silos
+SEED = 0  # of the synthetic records and of the split
 ROUNDS = 10
-SEED = 0  # of the synthetic records
+MUS = (1.0, 5.0, 10.0)
+ALPHA = 0.03  # alpha*
+TRUNCATION = 1e-3
+# The largest norms of rows: 14 attributes of a9a are one; 4 of 50 000 Gaussian rows are longer.
+LARGEST = {"synthetic": 6.0, "a9a": math.sqrt(14.0), "ijcnn1": 2.0, "covtype": math.sqrt(12.0)}
+DEFAULT_SETS = ("synthetic", "a9a", "ijcnn1")
+LOCAL_MUS = {"synthetic": (1.0, 2.0), "a9a": (2.0, 4.0), "ijcnn1": (1.0, 2.0)}
+STEP_MUS = {"synthetic": (1.0, 5.0), "a9a": (5.0, 10.0), "ijcnn1": (1.0, 5.0)}
+EQUAL_MUS = (0.5, 1.0, 2.0, 5.0, 10.0)
+Options = dict[str, Any]
 
 
 def synthetic(n: int = 50_000, n_test: int = 10_000, d: int = 10) -> Task:
-    """Gaussian rows and labels of a logistic model, as in the paper's section 4.1."""
+    """Gaussian rows and labels of a logistic model, as in the paper's section 3."""
     rng = np.random.default_rng(SEED)
     w = rng.uniform(-0.5, 0.5, d)
     X = rng.standard_normal((n + n_test, d))
     y = np.where(rng.random(n + n_test) < 1.0 / (1.0 + np.exp(-X @ w)), 1, -1)
     return Task("label of a logistic model", X[:n], y[:n], X[n:], y[n:])
+
+
+SPECIAL = {"synthetic": synthetic, "covtype": covtype}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,23 +74,35 @@ class Problem:
 
     set: str
     task: Task
+    sound: bool
+
+    @property
+    def bound(self) -> float:
+        """Of rows: longer ones are shortened."""
+        return 1.0 if self.sound else LARGEST[self.set]
 
     @functools.cached_property
     def train(self) -> dpk.SiloData:
-        m = SILOS[self.set]
-        return dpk.SiloData.split(self.task.X, self.task.y, m, seed=SEED, row_bound=1.0)
+        how = {"seed": SEED, "row_bound": self.bound}
+        return dpk.SiloData.split(self.task.X, self.task.y, M, **how)
 
     @functools.cached_property
     def test(self) -> dpk.SiloData:
         X, y = self.task.X_test, self.task.y_test
-        return dpk.SiloData(X, y, [0, len(y)], row_bound=1.0)
+        return dpk.SiloData(X, y, [0, len(y)], row_bound=self.bound)
 
     @functools.cache  # noqa: B019 - problems live as long as the process
+    def objective(self, l2: float) -> dpk.solvers.Objective:
+        return dpk.solvers.Objective(self.train, dpk.losses.Logistic(), l2=l2)
+
+    @functools.cache  # noqa: B019
     def optimum(self, l2: float) -> tuple[float, float]:
         """Test accuracy and value of the minimiser of the training objective. Not private."""
-        loss = dpk.losses.Logistic()
-        w, value = dpk.solvers.Objective(self.train, loss, l2=l2).minimum()
-        return dpk.solvers.Objective(self.test, loss, l2=l2).accuracy(w), value
+        w, value = self.objective(l2).minimum()
+        return self.accuracy(w), value
+
+    def accuracy(self, w: Any) -> float:
+        return dpk.solvers.Objective(self.test, dpk.losses.Logistic()).accuracy(w)
 
 
 @dataclass(frozen=True)
@@ -85,157 +114,228 @@ class Curve:
     method: str
     solver: str
     mu: float | None
-    options: dict[str, Any]
+    options: Options
     x: float | None = None
 
 
-def measure(curve: Curve, draws: int) -> list[Point]:
-    """One point a round: means and deviations over draws of the noise."""
+def measure(curve: Curve, draws: int, shown: str) -> list[Point]:
+    """One point a round: means and deviations over draws of the noise.
+
+    `shown` is "accuracy" of test records, the "training loss", or "gap" for accuracy and gap.
+    """
     problem, budget = curve.problem, None if curve.mu is None else dpk.Budget(mu=curve.mu)
     best, least = problem.optimum(curve.options["l2"])
-    clip = None if budget is None else 1.0
+    bounds: Options = {"clip": problem.bound if budget else None}
+    if curve.solver == "local_newton":
+        bounds["hess_clip"] = problem.bound**2 / 4.0 if budget else None
+    elif curve.solver == "double_noise_newton":
+        bounds["hess_clip"] = None  # clips no Hessian of a row of norm 1
     scores, gaps = [], []
-    # None clips no Hessian of a row of norm 1.
-    hess_clip = {"hess_clip": None} if "newton" in curve.solver else {}
     for seed in range(draws if budget else 1):
-        # The same noise twice: a run has one monitor.
-        tested, trained = (
-            dpk.solve(
-                curve.solver,
-                problem.train,
-                budget=budget,
-                clip=clip,
-                rng=seed,
-                monitor=monitor,
-                **(hess_clip | curve.options),
-            )
-            for monitor in (problem.test, "train")
-        )
-        scores.append(tested.history["accuracy"])
-        gaps.append(np.subtract(trained.history["objective"], least))
-    certificate = tested.privacy
+        run = functools.partial(
+            dpk.solve, curve.solver, problem.train, budget=budget, rng=seed,
+            **(bounds | curve.options),
+        )  # fmt: skip
+        if curve.x is not None:
+            result = run()
+            scores.append([problem.accuracy(result.w)])
+            gaps.append([problem.objective(curve.options["l2"]).value(result.w) - least])
+            continue
+        if shown != "training loss":
+            result = run(monitor=problem.test)
+            scores.append(result.history["accuracy"])
+        if shown != "accuracy":
+            result = run(monitor="train")
+            gaps.append(np.subtract(result.history["objective"], least if shown == "gap" else 0.0))
+    loss = shown == "training loss"
+    main, other = (gaps, None) if loss else (scores, gaps or None)
+    certificate = result.privacy
+    mean, sd = np.mean(main, axis=0), np.std(main, axis=0, ddof=min(1, len(main) - 1))
+    if other:
+        gap, gap_sd = np.mean(other, axis=0), np.std(other, axis=0, ddof=min(1, len(other) - 1))
     return [
         Point(
             panel=curve.panel,
-            metric="accuracy",
-            optimum=best,
+            metric=shown if loss else "accuracy",
+            optimum=least if loss else best,
             method=curve.method,
             x=r + 1.0 if curve.x is None else curve.x,
-            draws=len(scores),
-            score=float(np.mean(score)),
-            score_sd=float(np.std(score, ddof=min(1, len(score) - 1))),
-            gap=float(np.mean(gap)),
-            gap_sd=float(np.std(gap, ddof=min(1, len(gap) - 1))),
+            draws=len(main),
+            score=float(mean[r]),
+            score_sd=float(sd[r]),
+            gap=float(gap[r]) if other else None,
+            gap_sd=float(gap_sd[r]) if other else None,
             epsilon=np.inf if curve.mu is None else curve.mu,
             delta=DELTA,
             certified=certificate.mu,
             bound=certificate.bound,
         )
-        for r, (score, gap) in enumerate(zip(np.transpose(scores), np.transpose(gaps), strict=True))
-        if curve.x is None or r + 1 == len(scores[0])
+        for r in range(len(mean))
     ]
 
 
+def newton(problem: Problem, mu: float | None, **options: Any) -> Options:
+    """Options of LocalNewton: the paper's, or the solver's defaults under sound accounting."""
+    common: Options = {"rounds": ROUNDS, "l2": 1e-3, "trust": "silo"}
+    if not problem.sound:
+        common |= {"step_size": ALPHA, "floor": TRUNCATION}
+        if mu is not None:
+            search = {"step_size": "paper_search", "max_step": ALPHA, "calibration": "paper"}
+            common |= search
+    return common | options
+
+
+def descent(problem: Problem, **options: Any) -> Options:
+    """GDP-GD: the same step as LocalNewton in the paper, 1 / (largest curvature) otherwise."""
+    step = 1.0 / (0.25 + 1e-3) if problem.sound else ALPHA
+    plain = {"rounds": ROUNDS, "l2": 1e-3, "trust": "silo", "step_size": step}
+    return plain | {"momentum": 0.0, "returns": "last"} | options
+
+
 def over_budgets(problem: Problem, quick: bool) -> Iterator[Curve]:
-    """Figures 1 to 3: LocalNewton at three budgets, its noiseless run, and GDP-GD."""
-    common = {"rounds": ROUNDS, "l2": 1e-3}
-    silo = common | {"trust": "silo"}
-    for mu in MUS[:: 2 if quick else 1]:
-        yield Curve(problem, problem.set, f"mu = {mu:g}", "local_newton", mu, silo)
-    yield Curve(problem, problem.set, "no noise", "local_newton", None, silo)
-    yield Curve(problem, problem.set, "GDP-GD, mu = 1", "gradient_descent", 1.0, silo | DESCENT)
+    """LocalNewton at three budgets, its noiseless run, and GDP-GD."""
+    for mu in (*MUS[:: 2 if quick else 1], None):
+        label = "no noise" if mu is None else f"mu = {mu:g}"
+        yield Curve(problem, problem.set, label, "local_newton", mu, newton(problem, mu))
+    gd = descent(problem)
+    yield Curve(problem, problem.set, "GDP-GD, mu = 1", "gradient_descent", 1.0, gd)
 
 
 def over_local_steps(problem: Problem, quick: bool) -> Iterator[Curve]:
-    """Figure 4: one or three Newton steps between two rounds."""
-    for mu in LOCAL_MUS[problem.set][:: 2 if quick else 1]:
+    """One or three Newton steps between two rounds, l2 = 0.5."""
+    for mu in LOCAL_MUS.get(problem.set, (1.0, 2.0))[:: 2 if quick else 1]:
         for L in (1, 3):
-            options = {"rounds": 8, "local_steps": L, "l2": 0.5, "trust": "silo"}
+            options = newton(problem, mu, rounds=8, local_steps=L, l2=0.5)
             label = f"L = {L}, mu = {mu:g}"
             yield Curve(problem, problem.set, label, "local_newton", mu, options)
 
 
 def over_steps(problem: Problem, quick: bool) -> Iterator[Curve]:
-    """Figure 5: how steps are chosen, sound and as printed."""
-    mu = STEP_MUS[problem.set]
-    common = {"rounds": ROUNDS, "l2": 1e-3, "trust": "silo"}
-    decay = (0.9 ** np.arange(ROUNDS)).tolist()
-    strategies: dict[str, dict[str, Any]] = {
-        "fixed, 1": {"step_size": 1.0},
-        "decay, 0.9^t": {"step_size": decay},
-        "damped": {"step_size": "damped"},
-        "private search": {"step_size": "private_search"},
-        "damped, printed noise": {"step_size": "damped", "calibration": "paper"},
-        "printed search": {"step_size": "paper_search", "calibration": "paper"},
-    }
-    panel = f"{problem.set}, mu = {mu:g}"
-    for label, options in list(strategies.items())[:: 5 if quick else 1]:
-        yield Curve(problem, panel, label, "local_newton", mu, common | options)
+    """The search, a fixed step and decaying steps alpha* r^t."""
+    times = np.arange(ROUNDS)
+    for mu in STEP_MUS.get(problem.set, (1.0, 5.0))[:: 2 if quick else 1]:
+        decays = (0.9, 0.1) if problem.set == "a9a" else (0.5, 0.1)
+        if problem.sound:
+            rules: dict[str, Options] = {
+                "fixed, 1": {"step_size": 1.0},
+                "decay, 0.9^t": {"step_size": (0.9**times).tolist()},
+                "damped": {"step_size": "damped"},
+                "private search": {"step_size": "private_search"},
+                "damped, printed noise": {"step_size": "damped", "calibration": "paper"},
+            }
+        else:
+            rules = {"search": {}, "fixed, 0.03": {"step_size": ALPHA}}
+            for r in decays:
+                rules[f"decay, 0.03 x {r:g}^t"] = {"step_size": (ALPHA * r**times).tolist()}
+        panel = f"{problem.set}, mu = {mu:g}"
+        for label, rule in rules.items():
+            yield Curve(problem, panel, label, "local_newton", mu, newton(problem, mu, **rule))
 
 
-def over_methods(problem: Problem, quick: bool) -> Iterator[Curve]:
-    """After ten rounds, at equal true privacy: does Newton win?"""
-    common = {"rounds": ROUNDS, "l2": 1e-3}
-    silo, central = common | {"trust": "silo"}, common | {"trust": "central"}
-    methods: list[tuple[str, str, dict[str, Any]]] = [
+def over_truncations(problem: Problem, quick: bool) -> Iterator[Curve]:
+    """The levels at which eigenvalues are truncated: why the order of the budgets turns."""
+    for floor in (1e-3, 0.5) if quick else (1e-3, 1e-2, 0.05, 0.5):
+        for mu in (*MUS, None):
+            label = "no noise" if mu is None else f"mu = {mu:g}"
+            options = newton(problem, mu, floor=floor)
+            panel = f"{problem.set}, truncated at {floor:g}"
+            yield Curve(problem, panel, label, "local_newton", mu, options)
+
+
+def over_baselines(problem: Problem, quick: bool) -> Iterator[Curve]:
+    """After ten rounds, at equal true privacy: where does Newton win?"""
+    defaults = {"rounds": ROUNDS, "l2": 1e-3}
+    silo = defaults | {"trust": "silo"}
+    central = {"trust": "central"}
+    automatic = silo | {"clip": "auto"}
+    methods: list[tuple[str, str, Options]] = [
         ("LocalNewton, silo", "local_newton", silo),
-        ("GDP-GD, silo", "gradient_descent", silo | DESCENT),
-        ("Newton, central", "local_newton", central),
-        ("double-noise Newton, add", "double_noise_newton", common),
-        ("double-noise Newton, clip", "double_noise_newton", common | {"variant": "clip"}),
-        ("gradient descent, central", "gradient_descent", central | DESCENT),
+        ("GDP-GD, silo", "gradient_descent", descent(problem)),
+        ("momentum 0.9, silo", "gradient_descent", descent(problem, momentum=0.9)),
+        ("descent, defaults, silo", "gradient_descent", automatic),
+        ("Newton, central", "local_newton", defaults | central),
+        ("double-noise Newton, add", "double_noise_newton", defaults),
+        ("double-noise Newton, clip", "double_noise_newton", defaults | {"variant": "clip"}),
+        ("descent, central", "gradient_descent", descent(problem, **central)),
+        ("momentum 0.9, central", "gradient_descent", descent(problem, momentum=0.9, **central)),
     ]
     for mu in EQUAL_MUS[:: 4 if quick else 1]:
-        for method in methods:
-            yield Curve(problem, problem.set, method[0], method[1], mu, method[2], x=mu)
+        for label, solver, options in methods:
+            yield Curve(problem, problem.set, label, solver, mu, options, x=mu)
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """One figure."""
+class Figure:
+    """What a command draws: `shown` in the paper's setting; sound runs show accuracy and gap."""
 
     title: str
-    x_label: str
+    shown: str
     curves: Callable[[Problem, bool], Iterator[Curve]]
+    sets: tuple[str, ...] | None = None
+    x_label: str = "round"
 
 
-EXPERIMENTS = {
-    "budgets": Experiment("LocalNewton", "round", over_budgets),
-    "local_steps": Experiment("Local steps", "round", over_local_steps),
-    "steps": Experiment("Step sizes", "round", over_steps),
-    "methods": Experiment("After ten rounds", "mu", over_methods),
+FIGURES = {
+    "figure1": Figure("Training loss", "training loss", over_budgets),
+    "figure2": Figure("Test accuracy", "accuracy", over_budgets),
+    "figure3": Figure("Local steps", "training loss", over_local_steps),
+    "figure4": Figure("Step sizes, synthetic", "training loss", over_steps, ("synthetic",)),
+    "figure5": Figure("Step sizes", "training loss", over_steps, ("a9a", "ijcnn1")),
+    "truncation": Figure("Truncation", "training loss", over_truncations, ("a9a",)),
+    "baselines": Figure("After ten rounds", "gap", over_baselines, x_label="mu"),
 }
+
+
+def draw_figure(name: str, sets: list[str], arguments: argparse.Namespace) -> None:
+    figure = FIGURES[name]
+    sound = arguments.sound or name == "baselines"
+    shown = "gap" if sound else figure.shown
+    chosen = [s for s in sets if figure.sets is None or s in (*figure.sets, "covtype")]
+    if not chosen:
+        print(f"{name}: none of its sets {figure.sets} is in --sets")
+        return
+    start, draws = time.perf_counter(), arguments.draws or (2 if arguments.quick else 10)
+    curves = [c for s in chosen for c in figure.curves(problem_of(s, sound), arguments.quick)]
+    points = [
+        point
+        for curve in tqdm(curves, desc=name, unit="curve", leave=False)
+        for point in measure(curve, draws, shown)
+    ]
+    title = f"{figure.title}, {'sound' if sound else 'as printed'}"
+    print_tables(title, figure.x_label, points, unit="mu")
+    stem = f"{name}_sound" if arguments.sound else name
+    save(arguments.out / stem, title, figure.x_label, points, unit="mu")
+    print(f"{name}: {time.perf_counter() - start:.0f} s; losses and gaps are NOT PRIVATE")
+
+
+@functools.cache
+def problem_of(name: str, sound: bool) -> Problem:
+    return Problem(name, SPECIAL[name]() if name in SPECIAL else load(name), sound)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="Cao, Guo, Zhang 2023 (GDP-LocalNewton), with sound accounting and as printed."
+        description="Cao, Guo, Zhang 2023 (GDP-LocalNewton), as printed and with sound accounting."
     )
+    parser.add_argument("figures", nargs="*", metavar="COMMAND", help=", ".join(FIGURES))
     parser.add_argument("--out", type=Path, default=Path("local_newton_results"), metavar="DIR")
     parser.add_argument("--draws", type=int, metavar="N", help="10, 2 with --quick")
-    parser.add_argument("--quick", action="store_true", help="few points, less than a minute")
-    parser.add_argument("--sets", default=",".join(SILOS), help=f"default: {','.join(SILOS)}")
+    parser.add_argument("--quick", action="store_true", help="fewer points, less than a minute")
+    parser.add_argument("--sound", action="store_true", help="rows of norm 1, sound accounting")
+    default = ",".join(DEFAULT_SETS)
+    parser.add_argument("--sets", default=default, help=f"of {', '.join(LARGEST)}; {default}")
     arguments = parser.parse_args()
     sets = arguments.sets.split(",")
-    if unknown := [name for name in sets if name not in SILOS]:
-        parser.error(f"--sets has {unknown[0]!r}; it must be among {', '.join(SILOS)}")
+    if unknown := [name for name in sets if name not in LARGEST]:
+        parser.error(f"--sets has {unknown[0]!r}; it must be among {', '.join(LARGEST)}")
+    if unknown := [name for name in arguments.figures if name not in FIGURES]:
+        parser.error(f"there is no command {unknown[0]!r}; it must be among {', '.join(FIGURES)}")
     if arguments.draws is not None and arguments.draws < 1:
         parser.error(f"--draws is {arguments.draws}; it must be at least 1")
-    draws = arguments.draws or (2 if arguments.quick else 10)
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        problems = [
-            Problem(name, synthetic() if name == "synthetic" else load(name)) for name in sets
-        ]
-        for name, experiment in EXPERIMENTS.items():
-            curves = [c for p in problems for c in experiment.curves(p, arguments.quick)]
-            points = [
-                point
-                for curve in tqdm(curves, desc=experiment.title, unit="curve")
-                for point in measure(curve, draws)
-            ]
-            print_tables(experiment.title, experiment.x_label, points, unit="mu")
-            save(arguments.out / name, experiment.title, experiment.x_label, points, unit="mu")
+        for name in arguments.figures or FIGURES:
+            draw_figure(name, sets, arguments)
     except OSError as error:
         print(f"local_newton.py: {error}", file=sys.stderr)
         return 2

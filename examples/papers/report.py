@@ -54,12 +54,16 @@ def print_tables(title: str, x_label: str, points: list[Point], unit: str = "eps
             print(f"{what + ' over ' + x_label:36}" + "".join(f"{x:>18}" for x in head))
             for method, curve in grouped(rows, "method").items():
                 cells = {point.x: cell(point, what) for point in curve}
+                if what.startswith("certified") and len(set(cells.values())) == 1:
+                    print(f"  {method:34}{cells[curve[0].x]:>18}")  # of the run, not of a point
+                    continue
                 print(f"  {method:34}" + "".join(f"{cells.get(x, ''):>18}" for x in xs))
 
 
 def best(point: Point) -> str:
     """What `optimum` is."""
-    return "no noise" if point.gap is None else "noiseless optimum"
+    known = point.metric in ("accuracy", "training loss", "gap") or point.gap is not None
+    return "noiseless optimum" if known else "no noise"
 
 
 def cell(point: Point, what: str) -> str:
@@ -71,8 +75,10 @@ def cell(point: Point, what: str) -> str:
         mean, sd = point.gap, point.gap_sd
     if abs(mean) >= 100.0:
         return f"{mean:.1e}"
+    if 0.0 < abs(mean) < 0.01:
+        return f"{mean:.1e} +- {sd:.0e}"
     digits = 4 if abs(mean) < 10.0 else 1
-    return f"{round(mean, digits) + 0.0:.{digits}f} +- {sd:.{digits}f}"
+    return f"{mean:.{digits}f} +- {sd:.{digits}f}"
 
 
 def draw(title: str, x_label: str, points: list[Point]) -> bytes:
@@ -82,17 +88,22 @@ def draw(title: str, x_label: str, points: list[Point]) -> bytes:
 
     panels = grouped((p for p in points if math.isfinite(p.x)), "panel")
     gaps = points[0].gap is not None
-    size = 1.0 + 3.4 * len(panels), 6.2 if gaps else 4.2
+    # At most three columns, so that the figure can be read at the width of a page.
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
+    rows_of = -(-len(panels) // columns)
+    size = 1.0 + 3.4 * columns, 0.8 + rows_of * (5.4 if gaps else 3.4)
     figure = Figure(figsize=size, dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1 + gaps, len(panels), squeeze=False, sharex="col")
+    axes = figure.subplots((1 + gaps) * rows_of, columns, squeeze=False)
     looks = {method: i for i, method in enumerate(grouped(points, "method"))}
     legend = {}
-    for (panel, rows), column in zip(panels.items(), axes.T, strict=True):
+    for place, (panel, rows) in enumerate(panels.items()):
+        across, down = place % columns, (1 + gaps) * (place // columns)
+        column = axes[down : down + 1 + gaps, across]
         above, below = column[0], column[-1]
         for method, curve in grouped(rows, "method").items():
             x, i = [point.x for point in curve], looks[method]
-            style = {"color": f"C{i}", "marker": "osD^vPX*"[i], "capsize": 2, "markersize": 4}
+            style = {"color": f"C{i}", "marker": "osD^vPX*<>"[i], "capsize": 2, "markersize": 4}
             if "printed" in method or "code" in method:
                 style["linestyle"] = "--" if "printed" in method else "-."
             legend[method] = above.errorbar(
@@ -105,16 +116,22 @@ def draw(title: str, x_label: str, points: list[Point]) -> bytes:
         legend.setdefault(label, line)
         above.set_title(panel, fontsize=9)
         above.set_ylabel(rows[0].metric)
-        if rows[0].metric not in ("accuracy", "test error"):
+        losses = [p.score for p in rows if math.isfinite(p.score)]
+        if rows[0].metric not in ("accuracy", "test error") and max(losses) > 5.0 * min(losses):
             above.set_yscale("log")
+            above.set_ylim(bottom=0.8 * min(x for x in (*losses, rows[0].optimum) if x > 0.0))
         if gaps:
             below.set_yscale("log", nonpositive="clip")
             below.set_ylabel("optimality gap")
         below.set_xlabel(x_label)
         xs = [p.x for p in rows]
         if max(xs) >= 24.0 * min(xs):
-            below.set_xscale("log")
-    ncols = min(4, 1 + len(panels))
+            for shown in column:
+                shown.set_xscale("log")
+    for place in range(len(panels), columns * rows_of):
+        for unused in axes[(1 + gaps) * (place // columns) :, place % columns]:
+            unused.set_axis_off()
+    ncols = min(4, 1 + columns)
     figure.legend(
         *(legend.values(), legend.keys()),
         loc="outside lower center",

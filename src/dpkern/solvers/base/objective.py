@@ -248,11 +248,17 @@ class Objective:
         It is for public records and for analysis: it has no noise and no certificate, so that no
         setting of a private run may follow from it.
         """
-        data = self.data
-        if isinstance(self.loss, Oracle):
-            if w is None:
+        if w is None:
+            if isinstance(self.loss, Oracle):
                 raise ValueError(f"w must be given for the model {self.loss.name!r}, got None")
-            point = np.array(w, dtype=np.float64)
+            w = self.minimum()[0]
+        p, means = self.shares(), self.silo_gradients(w)
+        return float(p @ np.sum((means - p @ means) ** 2, axis=1))
+
+    def silo_gradients(self, w: FloatArray) -> FloatArray:
+        """Return the gradients at w of the silos' mean losses, unclipped, (m, dim). Not private."""
+        data, point = self.data, np.array(w, dtype=np.float64)
+        if isinstance(self.loss, Oracle):
             sums = np.zeros((data.m, self.dim))
             for j, (first, end) in enumerate(pairwise(data.offsets.tolist())):
                 for begin in range(first, end, _RECORDS):
@@ -260,12 +266,10 @@ class Objective:
                     found = record_gradients(self.loss, data, point, records)
                     sums[j] += found.sum(axis=0, dtype=np.float64)
         else:
-            point = self.minimum()[0] if w is None else np.asarray(w, dtype=np.float64)
             sums = kernels.glm_gradient(
                 data, point, loss=self.loss, clip=math.inf, n_threads=self.n_threads
             )
-        p, means = self.shares(), sums / data.sizes[:, np.newaxis]
-        return float(p @ np.sum((means - p @ means) ** 2, axis=1))
+        return sums / data.sizes[:, np.newaxis]
 
     def penalty_value(self, w: FloatArray) -> float:
         """Return (l2/2) |w|^2 + strength g(w) on the penalised coordinates, g smooth."""
