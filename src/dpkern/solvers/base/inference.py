@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # which imports this module
 
 INTERCEPT = "intercept"
 # The share of a variance from directions that the noise hides beyond which there is none.
-_LARGEST_LOST = 0.05
+_LARGEST_LOST = 0.5
 _WEIGHTED = (
     "records far from the others have weights below 1, by their features alone: where the model is "
     "wrong, what is estimated is that of the weighted records"
