@@ -506,6 +506,31 @@ def test_evaluate_refuses_other_records_and_spends_nothing(capsys, tmp_path, mod
     assert dpk.Accountant(ledger).spent == 0.0
 
 
+def test_describe_is_the_library_call_on_the_files_records(capsys, tmp_path):
+    records = tmp_path / "raw.csv"
+    records.write_text("age,sex\n" + "".join(f"{20 + k % 60},{'FM'[k % 2]}\n" for k in range(900)))
+    columns = [dpk.data.Column("age", "number", lo=18, hi=90)]
+    columns += [dpk.data.Column("sex", "category", categories=["F", "M"])]
+    schema = dpk.Schema(columns)
+    schema.save(tmp_path / "schema.json")
+    names = ("schema.json", "ledger", "table.csv", "certificate.json")
+    described, ledger, table, saved = (str(tmp_path / name) for name in names)
+    dpk.Accountant(ledger, epsilon=3.0, delta=1e-4)
+    call = ["describe", records, "--schema", described, *BUDGET, "--ledger", ledger]
+    out, _ = shown(capsys, [*call, "--noise-seed", "3", "--out", table, "--certificate", saved])
+    budget, frame = dpk.Budget(epsilon=2.0, delta=1e-5), dpk.io.read_frame(records, schema)
+    expected = dpk.describe(frame, schema, budget=budget, rng=3)
+    assert str(expected) in out
+    rows = list(csv.DictReader(Path(table).read_text().splitlines()))
+    assert [float(row["low"]) for row in rows] == [row.low for row in expected.rows]
+    assert dpk.verify(saved).ok
+    spent = dpk.Accountant(ledger).spent
+    assert spent > 0.9
+    assert "--cross must" in refused(capsys, *call, "--cross", "sex:seks")
+    assert "A:B" in refused(capsys, *call, "--cross", "sex")
+    assert dpk.Accountant(ledger).spent == spent
+
+
 def test_unknown_labels_give_predictions_without_a_score(capsys, tmp_path, model):
     X, _ = records(20, 3)
     path = write_csv(tmp_path / "new.csv", X, np.zeros(20, int))
@@ -818,7 +843,7 @@ def test_import_is_cheap():
 
 ERRORS = [
     ("", "required: COMMAND"),
-    ("fly", "choose from fit, predict, evaluate, compare, plan, schema, ledger"),
+    ("fly", "choose from fit, predict, evaluate, compare, plan, describe, schema, ledger"),
     ("comapre", "invalid choice: 'comapre'; did you mean 'compare'?"),
     ("fit TRAIN --epsilom 1", "unrecognized argument --epsilom; did you mean '--eps"),
     ("fit TRAIN --sead=1 BUDGET", "argument --sead=1; did you mean '--seed'?"),

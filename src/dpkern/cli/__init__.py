@@ -15,6 +15,7 @@ from dpkern.cli import (
     audit,
     certificate,
     compare,
+    describe,
     evaluate,
     federation,
     fit,
@@ -39,8 +40,8 @@ _ERRORS = (
 )
 _COMMANDS = {
     **{"fit": fit, "predict": predict, "evaluate": evaluate, "compare": compare, "plan": plan},
-    **{"schema": schema, "ledger": ledger, "verify": verify, "audit": audit, "info": info},
-    **{"certificate": certificate},
+    **{"describe": describe, "schema": schema, "ledger": ledger, "verify": verify},
+    **{"audit": audit, "info": info, "certificate": certificate},
     **{"silo": silo, "federation": federation},
 }
 

@@ -259,6 +259,8 @@ def in_options(message: str, arguments: argparse.Namespace) -> str:
     if hasattr(arguments, "runs"):
         options |= {"how": "--set", "rng": "--seed"}
         options |= {name: f"--{name}" for name in ("runs", "records", "confidence")}
+    if hasattr(arguments, "cross"):
+        options["cross_tables"] = "--cross"
     if hasattr(arguments, "epsilons"):
         options |= {"epsilon": "--epsilons", "trust": "--solvers NAME:TRUST"}
     plain = "|".join(name for name in options if "_" not in name)

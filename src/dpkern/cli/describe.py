@@ -1,0 +1,87 @@
+"""``dpkern describe``: summary statistics of a table, with a guarantee."""
+
+import argparse
+import csv
+import io
+
+from dpkern._files import replacing
+from dpkern.cli import _arguments, _data, _output, _project
+from dpkern.cli._project import Project
+from dpkern.data import Schema
+from dpkern.evaluation import Statistic, describe
+from dpkern.io import read_frame
+from dpkern.privacy import Budget
+from dpkern.privacy.accountant.accountant import Accountant
+
+HELP = "release summary statistics of a raw table that a schema describes"
+
+
+def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    add = parser.add_argument
+    add("data", metavar="DATA", help="raw records")
+    add("--schema", metavar="FILE.json", required=True, help="their public description")
+    add("--epsilon", type=float, required=True, help="budget of all statistics together")
+    add("--delta", type=float, required=True, help="budget, with --epsilon")
+    what = "columns that are described (default: all numbers and categories, and the target)"
+    add("--columns", type=_arguments.list_of(str), metavar="A,B", help=what)
+    what = "shares of B's levels among the records of A's; may be repeated"
+    add("--cross", type=_pair, action="append", default=[], metavar="A:B", help=what)
+    add("--ledger", metavar="FILE", help="accountant's file that is charged (dpkern ledger)")
+    relation = ("replace_one", "add_remove")
+    add("--neighbours", choices=relation, default=relation[0], help=f"default: {relation[0]}")
+    what = "with add_remove: a public number that stands for that of the records"
+    add("--public-size", type=_arguments.count, metavar="N", help=what)
+    what = "where the schema has persons: the first K records of each are used, protected together"
+    add("--max-records", type=_arguments.count, metavar="K", help=what)
+    add("--out", metavar="FILE.csv", help="where to save the table")
+    add("--certificate", metavar="FILE.json", help="where to save the certificate")
+    add("--noise-seed", type=int, metavar="N", help="reproducible noise: not private, for tests")
+    _project.add_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    for path in filter(None, (arguments.out, arguments.certificate)):
+        _output.refuse_output(path, arguments.data, arguments.schema)
+    _output.refuse_same(arguments)
+    budget, project = Budget(epsilon=arguments.epsilon, delta=arguments.delta), Project.read()
+    texts = project.texts_for(arguments.about)
+    ledger = project.ledger_for(arguments.ledger)
+    schema = Schema.load(arguments.schema)
+    frame = read_frame(arguments.data, schema)
+    with _data.naming(arguments.data, schema):
+        description = describe(
+            frame,
+            schema,
+            budget=budget,
+            columns=arguments.columns,
+            cross_tables=arguments.cross,
+            neighbours=arguments.neighbours,
+            public_size=arguments.public_size,
+            max_records=arguments.max_records,
+            accountant=None if ledger is None else Accountant(ledger),
+            rng=arguments.noise_seed,
+        )
+    privacy, lines = description.privacy.with_names(**texts), project.lines
+    print(description)
+    if arguments.out is not None:
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerows([Statistic._fields, *description.rows])
+        with replacing(arguments.out) as file:
+            file.write(text.getvalue().encode())
+        lines.append(("saved", arguments.out))
+    if arguments.certificate is not None:
+        privacy.save(arguments.certificate)
+        lines.append(("certificate", arguments.certificate))
+    if ledger is not None:
+        lines.append(("ledger", _output.ledger_text(Accountant(ledger))))
+    if lines:
+        _output.print_lines(lines)
+    _output.say_certificate(privacy)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, colon, second = (part.strip() for part in text.partition(":"))
+    if not (first and colon and second):
+        raise argparse.ArgumentTypeError(f"must be A:B, two names of columns, got {text!r}")
+    return first, second
