@@ -3,6 +3,7 @@
 import csv
 import functools
 import itertools
+import math
 import os
 import re
 import stat
@@ -24,6 +25,7 @@ import dpkern as dpk
 from dpkern import datasets, io
 from dpkern.cli import _arguments, _data, _output, _parsed, compare, fit, main, predict
 from dpkern.kernels import installation
+from dpkern.plotting import CompareRow
 from dpkern.solvers import SOLVERS
 
 BUDGET = ["--epsilon", "2", "--delta", "1e-5"]
@@ -548,7 +550,7 @@ VARIANTS = [
     for trust in solver.declaration.trusts
     if trust != "shuffle" and (name, trust) != ("admm", "silo")
 ]
-SMALL = ["--rounds", "10", "--draws", "2", "--epsilons", "1,4", "--noise-seed", "5"]
+SMALL = ["--rounds", "10", "--draws", "2", "--epsilons", "1,4", "--noise-seed", "5", "--all"]
 
 
 def table_of(out):
@@ -574,6 +576,45 @@ def test_compare_shows_every_solver_trust_and_budget_and_one_run_without_noise(
     assert "non-private diagnostics" in out
     assert f"{noisy + 1}/{noisy + 1}" in err or "run/s" in err
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_ends_with_a_few_rows_and_an_answer(capsys, tmp_path, train):
+    run = ["compare", train, *SMALL[:-1], "--rounds", "auto", "--draws", "3"]
+    out, _ = shown(capsys, [*run, "--plot", tmp_path / "c.png"])
+    rows = table_of(out)
+    assert [row[0] for row in rows[8:]][:1] == ["no privacy"]
+    scores = [float(row[2].split()[0]) for row in rows[:8]]
+    assert scores == sorted(scores, reverse=True)
+    assert {row[1] for row in rows[:8]} == {"central"}
+    assert "gradient_descent" in [row[0] for row in rows[:8]]
+    assert "mean +- its standard error over the draws; 8 solvers more by --all" in out
+    assert "infinite" not in out
+    answer = out.splitlines()[-1]
+    assert re.fullmatch(
+        r"answer +\w+; at epsilon 1 it costs \d+\.\d points against no privacy "
+        r"\(test accuracy [\d.]+ in place of [\d.]+\)",
+        answer,
+    )
+
+
+def compared(solver, score, se=0.01, epsilon=1.0, trust="central"):
+    return CompareRow(solver, trust, epsilon, score, se, gap=0.0, seconds=0.0)
+
+
+@pytest.mark.parametrize(
+    ("others", "majority", "answer"),
+    [
+        ([("ridge", 0.9)], 0.5, "gradient_descent; at epsilon 1 it costs 8.0 points against no"),
+        ([("ridge", 0.96)], 0.5, "ridge; at epsilon 1 it costs nothing that shows"),
+        ([], 0.9, "none; at epsilon 1 no solver is better than the larger class"),
+        ([("ridge", 0.9)], None, "gradient_descent; at epsilon 1 it has the MSE 0.88 in place of"),
+    ],
+)
+def test_the_answer_is_the_default_unless_another_is_better(others, majority, answer):
+    rows = [compared("spider", 0.96, math.nan, math.inf, "-")]
+    rows += [compared("gradient_descent", 0.88), *(compared(*other) for other in others)]
+    rows += [compared("spider", 0.99, epsilon=4.0)]
+    assert compare._answer(rows, "MSE", majority).startswith(answer)
 
 
 def test_draws_of_sampled_users_compose_as_each_of_them_does_alone(capsys, train):
@@ -622,13 +663,14 @@ def test_compare_composes_what_it_spent(capsys, train):
 
 def test_gap_of_a_long_run_without_noise_is_small_and_not_negative(capsys, train):
     run = ["compare", train, "--rounds", "2000", "--l2", "0.1", "--epsilons", "1", "--draws", "1"]
+    run.append("--all")
     out, _ = shown(capsys, [*run, "--solvers", "gradient_descent:central", "--no-plot"])
     assert float(table_of(out)[0][6]) == 0.0
 
 
 def test_compare_shows_area_and_log_loss_where_there_are_any(capsys, train, test):
     how = ["compare", train, "--test", test, "--rounds", "50", "--epsilons", "1", "--draws", "1"]
-    how += ["--solvers", "gradient_descent:central", "--no-plot", "--noise-seed", "0"]
+    how += ["--solvers", "gradient_descent:central", "--no-plot", "--noise-seed", "0", "--all"]
     out, _ = shown(capsys, how)
     (exact, _), (X, y) = table_of(out)[:2], records(80, 1)
     data = dpk.SiloData.split(*records(300, 0), m=4, seed=0, row_bound=1.0, intercept=True)
@@ -643,7 +685,7 @@ def test_compare_shows_area_and_log_loss_where_there_are_any(capsys, train, test
 
 def test_compare_without_data_learns_the_wisconsin_set(capsys):
     flags = ["--epsilons", "1", "--draws", "5", "--solvers", "gradient_descent:central"]
-    out, _ = shown(capsys, ["compare", *flags, "--noise-seed", "0", "--no-plot"])
+    out, _ = shown(capsys, ["compare", *flags, "--noise-seed", "0", "--no-plot", "--all"])
     noiseless, noisy = (float(row[3].split()[0]) for row in table_of(out))
     assert noiseless > 0.9
     assert noisy > 0.85
@@ -803,7 +845,7 @@ def test_compare_without_matplotlib_says_how_to_get_it(capsys, tmp_path, train, 
         monkeypatch.setitem(sys.modules, name, None)
     path = tmp_path / "c.png"
     out, _ = shown(capsys, ["compare", train, *SMALL, "--plot", path])
-    assert out.splitlines()[-1].endswith("pip install 'dpkern[plot]'")
+    assert out.splitlines()[-2].endswith("pip install 'dpkern[plot]'")
     assert not path.exists()
 
 
