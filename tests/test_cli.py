@@ -6,6 +6,7 @@ import itertools
 import math
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from tqdm import tqdm
 
 import dpkern as dpk
 from dpkern import datasets, io
-from dpkern.cli import _arguments, _data, _output, _parsed, compare, fit, main, predict
+from dpkern.cli import _arguments, _data, _output, _parsed, compare, example, fit, main, predict
 from dpkern.kernels import installation
 from dpkern.plotting import CompareRow
 from dpkern.solvers import SOLVERS
@@ -1382,3 +1383,90 @@ def test_a_remark_that_nobody_reads_ends_no_run(monkeypatch):
 
     monkeypatch.setattr(sys, "stderr", Broken())
     _output.remark("the released gradients did not shrink")
+
+
+# example, and schemas from code books
+
+
+def test_the_commands_of_the_example_run_in_its_folder(capsys, tmp_path, monkeypatch, source_tree):
+    shown(capsys, ["example", tmp_path / "study"])
+    monkeypatch.chdir(tmp_path / "study")
+    schema = Path("schema.json").read_text()
+    commands = Path("commands.sh").read_text().replace("\\\n", " ").splitlines()[1:]
+    assert example.COMMANDS in (source_tree / "docs" / "start" / "first.md").read_text()
+    with warnings.catch_warnings(action="ignore"):
+        for command in commands:
+            assert main(shlex.split(command)[1:]) == 0, command
+    assert Path("schema.json").read_text() == schema
+    assert "sex" in Path("table.csv").read_text()
+    assert len(Path("predictions.csv").read_text().splitlines()) == 11
+    assert dpk.Accountant("study.ledger").spent > 0.9
+    assert "FOLDER must be new or empty" in refused(capsys, "example", tmp_path / "study")
+
+
+def code_book(tmp_path, *rows, records="age,sex,ill\n20,F,no\n30,M,yes\n"):
+    header = "name,kind,lo,hi,scale,categories,missing\n"
+    (tmp_path / "book.csv").write_text(header + "".join(f"{row}\n" for row in rows))
+    (tmp_path / "raw.csv").write_text(records)
+    return ["schema", tmp_path / "raw.csv", "--code-book", tmp_path / "book.csv"]
+
+
+BOOK = ("age,number,18,90,,,", "sex,,,,,F | M,missing", "ill,target,,,,no|yes,")
+
+
+def test_a_code_book_gives_a_schema_that_says_nothing_of_records(capsys, tmp_path):
+    out, err = shown(capsys, [*code_book(tmp_path, *BOOK), "--out", tmp_path / "s.json"])
+    schema = dpk.Schema.load(tmp_path / "s.json")
+    expected = dpk.Schema(
+        [
+            dpk.data.Column("age", "number", lo=18, hi=90),
+            dpk.data.Column("sex", "category", categories=["F", "M"], missing="missing"),
+            dpk.data.Column("ill", "target", classes=["no", "yes"]),
+        ]
+    )
+    assert schema.digest == expected.digest
+    assert err == ""
+    assert "draft of 3 columns" in out
+
+
+def test_what_a_code_book_does_not_provide_for_is_said_without_values(capsys, tmp_path):
+    records = "age,sex,ill,ward\nancient,F,perhaps,7731\n30,Q5,yes,7732\n500,M,no,7733\n"
+    book = [*BOOK, "weight,number,30,200,,,"]
+    _, err = shown(capsys, code_book(tmp_path, *book, records=records))
+    for text in (
+        "not in the code book, and drafted to be ignored: ward",
+        "in the code book and not in the file, and left out: weight",
+        "column 'age' must hold numbers, got text",
+        "(the first is in line 2)",
+        "column 'ill', the target, must hold classes",
+        "1 of 3 in column 'sex'",
+    ):
+        assert text in err
+    assert not re.search("ancient|perhaps|773|Q5|500", err)
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ("age,numbr,18,90,,,", "line 2: kind of column 'age' must be one of .*'number'?"),
+        ("age,number,18,x,,,", "line 2: hi of column 'age' must be a number, got 'x'"),
+        ("age,number,90,18,,,", "line 2: lo and hi of column 'age' must be finite with lo < hi"),
+        ("age,number,18,90,,a|b,", "line 2: categories of column 'age' must be blank"),
+        ("age,number,18,90", "line 2: a row must have as many fields as the header"),
+        ("age,number,18,90,,,,x", "line 2: a row must have as many fields as the header"),
+    ],
+)
+def test_rows_that_describe_no_column_are_named(capsys, tmp_path, row, text):
+    assert re.search(text, refused(capsys, *code_book(tmp_path, row)))
+
+
+def test_other_books_and_options_are_refused(capsys, tmp_path):
+    call = code_book(tmp_path, *BOOK)
+    assert "--target was given" in refused(capsys, *call, "--target", "ill")
+    (tmp_path / "book.csv").write_text("column,kind\nage,number\n")
+    assert "line 1 must hold the column 'name'" in refused(capsys, *call)
+    (tmp_path / "book.csv").write_text("name,min\nage,3\n")
+    assert "line 1" in refused(capsys, *call)
+    blank, err = shown(capsys, code_book(tmp_path, "age,number,,,,,", *BOOK[1:]))
+    assert "fill in the blanks" in err
+    assert '"lo": null' in blank

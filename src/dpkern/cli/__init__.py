@@ -17,6 +17,7 @@ from dpkern.cli import (
     compare,
     describe,
     evaluate,
+    example,
     federation,
     fit,
     info,
@@ -41,7 +42,7 @@ _ERRORS = (
 _COMMANDS = {
     **{"fit": fit, "predict": predict, "evaluate": evaluate, "compare": compare, "plan": plan},
     **{"describe": describe, "schema": schema, "ledger": ledger, "verify": verify},
-    **{"audit": audit, "info": info, "certificate": certificate},
+    **{"audit": audit, "info": info, "certificate": certificate, "example": example},
     **{"silo": silo, "federation": federation},
 }
 
