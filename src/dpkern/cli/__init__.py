@@ -18,6 +18,7 @@ from dpkern.cli import (
     describe,
     evaluate,
     example,
+    export,
     federation,
     fit,
     info,
@@ -43,6 +44,7 @@ _COMMANDS = {
     **{"fit": fit, "predict": predict, "evaluate": evaluate, "compare": compare, "plan": plan},
     **{"describe": describe, "schema": schema, "ledger": ledger, "verify": verify},
     **{"audit": audit, "info": info, "certificate": certificate, "example": example},
+    **{"export": export},
     **{"silo": silo, "federation": federation},
 }
 
