@@ -377,7 +377,8 @@ class _Comparison:
         runs = len(certificates)
         if not runs:
             return [("privacy", "no noisy run has ended")]
-        together, delta = compose_sequential(*certificates), self._arguments.delta
+        together = compose_sequential(*certificates)
+        delta = self._arguments.delta
         spent = f"together {_output.epsilon_text(together, delta)}"
         if together.epsilon(delta) > _USELESS:
             spent = "together they protect hardly anything: publish one run at most"

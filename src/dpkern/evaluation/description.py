@@ -22,13 +22,8 @@ from dpkern.evaluation.columns import NOT_LISTED, Coded, coded, crossed, sums_of
 from dpkern.evaluation.estimates import Estimator, Statistic, Total
 from dpkern.evaluation.evaluate import PUBLIC_SIZE
 from dpkern.privacy import Budget, Certificate, NoiseStream
-from dpkern.privacy.accountant.accountant import CHARGED, Accountant
-from dpkern.privacy.accountant.profiles import Bound
-from dpkern.privacy.certificate.identity import start_time
-from dpkern.privacy.certificate.ledger import Ledger
-from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person, unit_of
-from dpkern.privacy.guarantees.budget import check_budget
-from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
+from dpkern.privacy.accountant.accountant import Accountant
+from dpkern.privacy.central import CentralReleases
 
 _KINDS = ("number", "category", "target")
 _HEAD = ("column", "statistic", "records", "value", "interval", "noise std")
@@ -201,9 +196,7 @@ def describe(
     >>> description = dpkern.describe(frame, schema, budget=dpkern.Budget(epsilon=0.5, delta=1e-6))
     >>> description["age", "mean"].value
     """
-    check_budget(budget)
-    if not isinstance(accountant, Accountant | None):
-        raise TypeError(f"accountant must be an Accountant, got {type(accountant).__name__}")
+    run = CentralReleases(budget, accountant, neighbours=neighbours, max_records=max_records)
     if not isinstance(schema, Schema):
         raise TypeError(f"schema must be a dpkern.Schema, got {type(schema).__name__}")
     if not 1e-9 <= probability("confidence", confidence) <= 1.0 - 1e-9:
@@ -215,48 +208,20 @@ def describe(
     with np.errstate(all="ignore"):
         parts, n = _coded(data, schema, columns, cross_tables, max_records)
     size = n if public_size is None else whole_number("public_size", public_size)
-    of_record = budget_of_a_record(budget, 1 if max_records is None else max_records)
-    unit = "one record" if max_records is None else unit_of(max_records)
-    sums = sums_of(parts, with_size=add_remove)
-    stream, started = rng if isinstance(rng, NoiseStream) else NoiseStream(rng), start_time()
-    charge = None
-    if accountant is not None:
-        bound, seeded = Bound(mu=budget.mu, n_draws=sums.dim), stream.kind != "os"
-        charge = accountant.begin(
-            "describe", bound, neighbours=neighbours, seeded=seeded, unit=unit
-        )
-    ledger = Ledger(None if charge is None else charge.make)
-    channel = Channel(ledger, stream, SEEN_BY["central"], neighbours)
-    try:
-        with np.errstate(all="ignore"):  # what is raised before the release tells of a record
-            released, std = sums.release(channel, n, size, of_record.mu)
-    finally:
-        if stream is not rng:
-            stream.wipe()
+    sums, mu = sums_of(parts, with_size=add_remove), run.record_mu
+    with run.charged("describe", sums.dim, rng) as channel:
+        released, std = sums.release(channel, n, size, mu)
     described = [part.block for part in parts]
-    privacy = Certificate.from_ledger(
-        ledger,
-        trust="central",
-        noise=stream.kind,
-        neighbours=neighbours,
-        declared={
+    privacy = run.certificate(
+        {
             "described": {b.names[0]: b.declared for b in described if len(b.names) == 1},
             "cross_tables": {b.title: b.dim for b in described if len(b.names) == 2},
             "size": size,
             "schema": schema.digest,
         },
-        at_delta=budget.delta,
-        started=started,
         sources={"described": f"schema {schema.digest[:19]}"},
-        notes=(
-            *((PUBLIC_SIZE,) if add_remove else ()),
-            *(() if charge is None else (CHARGED,)),
-        ),
+        notes=(PUBLIC_SIZE,) if add_remove else (),
     )
-    if max_records is not None:
-        privacy = for_a_person(privacy, max_records, divided=True)
-    if charge is not None:
-        charge.settle(privacy)
     total = Total(float(released[-1]), std**2) if add_remove else Total(float(n), 0.0)
     estimator = Estimator(std**2, NormalDist().inv_cdf(0.5 + 0.5 * confidence), total)
     blocks = np.split(released[: sums.dim - add_remove], np.cumsum([b.dim for b in described])[:-1])
