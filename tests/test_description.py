@@ -214,6 +214,28 @@ def test_small_cells_have_an_interval_and_no_ratio():
             assert math.isnan(row.value)
 
 
+@pytest.mark.parametrize("classes", [[0, 1], [0.0, 1.0], [-1.5, 2.0], ["0", "1"]])
+def test_labels_of_any_kind_are_counted_as_their_classes(classes):
+    schema = dpk.Schema([SEX, Column("ill", "target", classes=classes)])
+    frame = pd.DataFrame({"sex": ["F", "M"] * 500, "ill": classes[:1] * 900 + classes[1:] * 100})
+    found = dpk.describe(frame, schema, budget=LARGE, rng=0)
+    counts = [row.records for row in found.rows if row.column == "ill"]
+    assert counts == pytest.approx([900.0, 100.0], abs=0.5)
+
+
+def test_missing_values_of_which_nothing_is_stated_are_not_listed():
+    frame = pd.DataFrame({"ward": ["a", "b", None, "?"] * 250})
+    schema = dpk.Schema([WARD])
+    found = dpk.describe(frame, schema, budget=LARGE, rng=0)
+    assert found["ward", "share", "not listed"].value == pytest.approx(0.5, abs=1e-3)
+
+
+def test_what_may_be_anywhere_in_its_range_has_no_value():
+    found = dpk.describe(pd.DataFrame({"age": [50.0]}), dpk.Schema([AGE]), budget=BUDGET, rng=0)
+    assert all(math.isnan(row.value) for row in found.rows)
+    assert [(row.low, row.high) for row in found.rows][:1] == [(10.0, 90.0)]
+
+
 def test_noise_that_hides_a_deviation_is_said():
     frame = pd.DataFrame({"age": np.full(100, 50.0)})
     schema = dpk.Schema([AGE])

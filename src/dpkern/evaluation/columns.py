@@ -22,6 +22,7 @@ import numpy as np
 
 from dpkern._typing import FloatArray, IntArray
 from dpkern.data import Column
+from dpkern.data.column import text_of
 from dpkern.evaluation.sums import LARGER, Sums
 
 WHAT = "sums of a description"
@@ -118,8 +119,8 @@ def coded(column: Column, values: Any, missing: frozenset[str]) -> Coded:
         block = Block((column.name,), (cells,), column, edges)
         return Coded(block, column.to_numbers(values, missing))
     if column.kind == "target":
-        labels = tuple(map(str, column.classes or ()))
         column.labels(values, missing)  # none may be another
+        labels = tuple(str(text_of(label)) for label in column.classes or ())
         return Coded(Block((column.name,), (labels,)), column.to_codes(values, missing, labels))
     (codes, _), cells = column.entries(values, missing, 0)[0], (*column.indicators, NOT_LISTED)
     return Coded(Block((column.name,), (cells,)), np.where(codes < 0, len(cells) - 1, codes))

@@ -47,7 +47,8 @@ class Description:
     ----------
     rows : tuple of Statistic
         Of numbers "mean", "standard deviation" and "25 %", "50 %" and "75 % quantile"; of
-        categories "share" of every level, of values that are "not listed" too; of missing numbers
+        categories "share" of every level, of values that are "not listed" (or missing, where the
+        schema states nothing for that) too; of missing numbers
         the share of "missing". Of a pair of columns, called "B by A", the share of B's level among
         the records of A's, with the level "a: b".
     histograms : dict of str to Histogram

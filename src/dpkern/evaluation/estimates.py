@@ -25,8 +25,9 @@ _HALF = 2.0  # the std of the count of a bin, of which the coordinate is 1/2
 class Statistic(NamedTuple):
     """A statistic of a column, with its interval.
 
-    Of a share below five standard deviations of the noise of its count, and of a standard deviation
-    that noise hides, the value is not a number, and the interval stands.
+    Of a share below five standard deviations of the noise of its count, a standard deviation that
+    noise hides, and a mean or quantile that may be anywhere in the range, the value is not a
+    number, and the interval stands.
     """
 
     column: str
@@ -133,6 +134,7 @@ class Estimator:
         width = z * math.sqrt(noise + spread / n)
         ends = (min(max(mean + side, -1.0), 1.0) for side in (0.0, -width, width))
         value, low, high = (middle + half * end for end in ends)
+        value = _seen(value, low, high, edges)
         yield Statistic(name, "mean", "", value, low, high, half * math.sqrt(noise), n)
         noise = (v * (1.0 + 16.0 * mean**2) + of_n * (2.0 * mean**2 - square) ** 2) / n**2
         width = z * math.sqrt(noise + max(_fourth(counts, edges, mean, spread) - spread**2, 0) / n)
@@ -168,7 +170,13 @@ class Estimator:
         share, left = rising[b + 1] - rising[b], float(edges[b + 1] - edges[b])
         value = float(edges[b]) + left * float((p - rising[b]) / share)
         std = left * float(np.sqrt(noise[b : b + 2].mean()) / share)
+        value = _seen(value, low, high, edges)
         return Statistic(name, f"{100 * p:g} % quantile", "", value, low, high, std, n)
+
+
+def _seen(value: float, low: float, high: float, edges: FloatArray) -> float:
+    """Return the value unless its interval is the whole range, which says nothing of it."""
+    return math.nan if low <= edges[0] and high >= edges[-1] else value
 
 
 def _fourth(counts: FloatArray, edges: FloatArray, mean: float, variance: float) -> float:
