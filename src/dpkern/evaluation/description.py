@@ -48,9 +48,9 @@ class Description:
     rows : tuple of Statistic
         Of numbers "mean", "standard deviation" and "25 %", "50 %" and "75 % quantile"; of
         categories "share" of every level, of values that are "not listed" (or missing, where the
-        schema states nothing for that) too; of missing numbers
-        the share of "missing". Of a pair of columns, called "B by A", the share of B's level among
-        the records of A's, with the level "a: b".
+        schema states nothing for that) too; of missing numbers the share of "missing". Of a pair of
+        columns, called "B by A", the share of B's level among the records of A's, with the level
+        "a: b".
     histograms : dict of str to Histogram
         Of numbers.
     size : float
@@ -70,11 +70,10 @@ class Description:
     privacy: Certificate = field(repr=False)
 
     def __getitem__(self, names: tuple[str, ...]) -> Statistic:
-        wanted = tuple(names) if isinstance(names, tuple) else (names,)
-        for row in self.rows:
-            if wanted in (row[:3], row[:2]):
-                return row
-        raise KeyError(names)
+        row = next((row for row in self.rows if names in (row[:3], row[:2])), None)
+        if row is None:
+            raise KeyError(names)
+        return row
 
     def to_frame(self) -> Any:
         """Return the rows as a data frame of pandas, which must be installed."""
