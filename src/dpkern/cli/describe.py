@@ -20,22 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help="raw records")
     add("--schema", metavar="FILE.json", required=True, help="their public description")
-    add("--epsilon", type=float, required=True, help="budget of all statistics together")
-    add("--delta", type=float, required=True, help="budget, with --epsilon")
     what = "columns that are described (default: all numbers and categories, and the target)"
     add("--columns", type=_arguments.list_of(str), metavar="A,B", help=what)
     what = "shares of B's levels among the records of A's; may be repeated"
     add("--cross", type=_pair, action="append", default=[], metavar="A:B", help=what)
-    add("--ledger", metavar="FILE", help="accountant's file that is charged (dpkern ledger)")
-    relation = ("replace_one", "add_remove")
-    add("--neighbours", choices=relation, default=relation[0], help=f"default: {relation[0]}")
-    what = "with add_remove: a public number that stands for that of the records"
-    add("--public-size", type=_arguments.count, metavar="N", help=what)
-    what = "where the schema has persons: the first K records of each are used, protected together"
-    add("--max-records", type=_arguments.count, metavar="K", help=what)
     add("--out", metavar="FILE.csv", help="where to save the table")
-    add("--certificate", metavar="FILE.json", help="where to save the certificate")
-    add("--noise-seed", type=int, metavar="N", help="reproducible noise: not private, for tests")
+    _arguments.add_release_arguments(parser)
     _project.add_arguments(parser)
 
 
@@ -61,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
             accountant=None if ledger is None else Accountant(ledger),
             rng=arguments.noise_seed,
         )
-    privacy, lines = description.privacy.with_names(**texts), project.lines
+    lines = project.lines
     print(description)
     if arguments.out is not None:
         text = io.StringIO()
@@ -70,14 +60,8 @@ def run(arguments: argparse.Namespace) -> None:
         with replacing(arguments.out) as file:
             file.write(text.getvalue().encode())
         lines.append(("saved", arguments.out))
-    if arguments.certificate is not None:
-        privacy.save(arguments.certificate)
-        lines.append(("certificate", arguments.certificate))
-    if ledger is not None:
-        lines.append(("ledger", _output.ledger_text(Accountant(ledger))))
-    if lines:
-        _output.print_lines(lines)
-    _output.say_certificate(privacy)
+    privacy = description.privacy.with_names(**texts)
+    _output.say_release(arguments, privacy, lines, ledger)
 
 
 def _pair(text: str) -> tuple[str, str]:
