@@ -399,3 +399,22 @@ def test_no_record_raises_before_the_release():
     schema = dpk.Schema([Column("x", "number", lo=-1e308, hi=1.5e307)])
     with np.errstate(all="raise"):
         assert dpk.describe(frame, schema, budget=BUDGET, rng=0).rows
+
+
+@pytest.mark.statistical
+def test_adult_is_described_within_half_a_percent(real_data, source_tree):
+    """All 14 columns at epsilon 0.5: means over the range, and shares, against the records'."""
+    schema = dpk.Schema.load(source_tree / "examples" / "adult" / "schema.json")
+    frame = dpk.io.read_frame(real_data / "adult" / "adult.data.xz", schema)
+    budget = dpk.Budget(epsilon=0.5, delta=1e-6)
+    exact = dpk.describe(frame, schema, budget=LARGE, rng=0)
+    column = {c.name: c for c in schema.columns}
+    assert len({row.column for row in exact.rows}) == 14
+    for seed in range(20):
+        found = dpk.describe(frame, schema, budget=budget, rng=seed)
+        for row, true in zip(found.rows, exact.rows, strict=True):
+            if row.statistic == "mean":
+                width = column[row.column].hi - column[row.column].lo
+                assert abs(row.value - true.value) <= 0.005 * width
+            elif row.statistic == "share":
+                assert abs(row.records - true.records) <= 0.005 * exact.size
