@@ -3,8 +3,10 @@
 import csv
 import functools
 import itertools
+import math
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -22,8 +24,9 @@ from tqdm import tqdm
 
 import dpkern as dpk
 from dpkern import datasets, io
-from dpkern.cli import _arguments, _data, _output, _parsed, compare, fit, main, predict
+from dpkern.cli import _arguments, _data, _output, _parsed, compare, example, fit, main, predict
 from dpkern.kernels import installation
+from dpkern.plotting import CompareRow
 from dpkern.solvers import SOLVERS
 
 BUDGET = ["--epsilon", "2", "--delta", "1e-5"]
@@ -506,6 +509,31 @@ def test_evaluate_refuses_other_records_and_spends_nothing(capsys, tmp_path, mod
     assert dpk.Accountant(ledger).spent == 0.0
 
 
+def test_describe_is_the_library_call_on_the_files_records(capsys, tmp_path):
+    records = tmp_path / "raw.csv"
+    records.write_text("age,sex\n" + "".join(f"{20 + k % 60},{'FM'[k % 2]}\n" for k in range(900)))
+    columns = [dpk.data.Column("age", "number", lo=18, hi=90)]
+    columns += [dpk.data.Column("sex", "category", categories=["F", "M"])]
+    schema = dpk.Schema(columns)
+    schema.save(tmp_path / "schema.json")
+    names = ("schema.json", "ledger", "table.csv", "certificate.json")
+    described, ledger, table, saved = (str(tmp_path / name) for name in names)
+    dpk.Accountant(ledger, epsilon=3.0, delta=1e-4)
+    call = ["describe", records, "--schema", described, *BUDGET, "--ledger", ledger]
+    out, _ = shown(capsys, [*call, "--noise-seed", "3", "--out", table, "--certificate", saved])
+    budget, frame = dpk.Budget(epsilon=2.0, delta=1e-5), dpk.io.read_frame(records, schema)
+    expected = dpk.describe(frame, schema, budget=budget, rng=3)
+    assert str(expected) in out
+    rows = list(csv.DictReader(Path(table).read_text().splitlines()))
+    assert [float(row["low"]) for row in rows] == [row.low for row in expected.rows]
+    assert dpk.verify(saved).ok
+    spent = dpk.Accountant(ledger).spent
+    assert spent > 0.9
+    assert "--cross must" in refused(capsys, *call, "--cross", "sex:seks")
+    assert "A:B" in refused(capsys, *call, "--cross", "sex")
+    assert dpk.Accountant(ledger).spent == spent
+
+
 def test_unknown_labels_give_predictions_without_a_score(capsys, tmp_path, model):
     X, _ = records(20, 3)
     path = write_csv(tmp_path / "new.csv", X, np.zeros(20, int))
@@ -523,7 +551,7 @@ VARIANTS = [
     for trust in solver.declaration.trusts
     if trust != "shuffle" and (name, trust) != ("admm", "silo")
 ]
-SMALL = ["--rounds", "10", "--draws", "2", "--epsilons", "1,4", "--noise-seed", "5"]
+SMALL = ["--rounds", "10", "--draws", "2", "--epsilons", "1,4", "--noise-seed", "5", "--all"]
 
 
 def table_of(out):
@@ -549,6 +577,45 @@ def test_compare_shows_every_solver_trust_and_budget_and_one_run_without_noise(
     assert "non-private diagnostics" in out
     assert f"{noisy + 1}/{noisy + 1}" in err or "run/s" in err
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_ends_with_a_few_rows_and_an_answer(capsys, tmp_path, train):
+    run = ["compare", train, *SMALL[:-1], "--rounds", "auto", "--draws", "3"]
+    out, _ = shown(capsys, [*run, "--plot", tmp_path / "c.png"])
+    rows = table_of(out)
+    assert [row[0] for row in rows[8:]][:1] == ["no privacy"]
+    scores = [float(row[2].split()[0]) for row in rows[:8]]
+    assert scores == sorted(scores, reverse=True)
+    assert {row[1] for row in rows[:8]} == {"central"}
+    assert "gradient_descent" in [row[0] for row in rows[:8]]
+    assert "mean +- its standard error over the draws; 8 solvers more by --all" in out
+    assert "infinite" not in out
+    answer = out.splitlines()[-1]
+    assert re.fullmatch(
+        r"answer +\w+; at epsilon 1 it costs \d+\.\d points against no privacy "
+        r"\(test accuracy [\d.]+ in place of [\d.]+\)",
+        answer,
+    )
+
+
+def compared(solver, score, se=0.01, epsilon=1.0, trust="central"):
+    return CompareRow(solver, trust, epsilon, score, se, gap=0.0, seconds=0.0)
+
+
+@pytest.mark.parametrize(
+    ("others", "majority", "answer"),
+    [
+        ([("ridge", 0.9)], 0.5, "gradient_descent; at epsilon 1 it costs 8.0 points against no"),
+        ([("ridge", 0.96)], 0.5, "ridge; at epsilon 1 it costs nothing that shows"),
+        ([], 0.9, "none; at epsilon 1 no solver is better than the larger class"),
+        ([("ridge", 0.9)], None, "gradient_descent; at epsilon 1 it has the MSE 0.88 in place of"),
+    ],
+)
+def test_the_answer_is_the_default_unless_another_is_better(others, majority, answer):
+    rows = [compared("spider", 0.96, math.nan, math.inf, "-")]
+    rows += [compared("gradient_descent", 0.88), *(compared(*other) for other in others)]
+    rows += [compared("spider", 0.99, epsilon=4.0)]
+    assert compare._answer(rows, "MSE", majority).startswith(answer)
 
 
 def test_draws_of_sampled_users_compose_as_each_of_them_does_alone(capsys, train):
@@ -597,13 +664,14 @@ def test_compare_composes_what_it_spent(capsys, train):
 
 def test_gap_of_a_long_run_without_noise_is_small_and_not_negative(capsys, train):
     run = ["compare", train, "--rounds", "2000", "--l2", "0.1", "--epsilons", "1", "--draws", "1"]
+    run.append("--all")
     out, _ = shown(capsys, [*run, "--solvers", "gradient_descent:central", "--no-plot"])
     assert float(table_of(out)[0][6]) == 0.0
 
 
 def test_compare_shows_area_and_log_loss_where_there_are_any(capsys, train, test):
     how = ["compare", train, "--test", test, "--rounds", "50", "--epsilons", "1", "--draws", "1"]
-    how += ["--solvers", "gradient_descent:central", "--no-plot", "--noise-seed", "0"]
+    how += ["--solvers", "gradient_descent:central", "--no-plot", "--noise-seed", "0", "--all"]
     out, _ = shown(capsys, how)
     (exact, _), (X, y) = table_of(out)[:2], records(80, 1)
     data = dpk.SiloData.split(*records(300, 0), m=4, seed=0, row_bound=1.0, intercept=True)
@@ -618,7 +686,7 @@ def test_compare_shows_area_and_log_loss_where_there_are_any(capsys, train, test
 
 def test_compare_without_data_learns_the_wisconsin_set(capsys):
     flags = ["--epsilons", "1", "--draws", "5", "--solvers", "gradient_descent:central"]
-    out, _ = shown(capsys, ["compare", *flags, "--noise-seed", "0", "--no-plot"])
+    out, _ = shown(capsys, ["compare", *flags, "--noise-seed", "0", "--no-plot", "--all"])
     noiseless, noisy = (float(row[3].split()[0]) for row in table_of(out))
     assert noiseless > 0.9
     assert noisy > 0.85
@@ -778,7 +846,7 @@ def test_compare_without_matplotlib_says_how_to_get_it(capsys, tmp_path, train, 
         monkeypatch.setitem(sys.modules, name, None)
     path = tmp_path / "c.png"
     out, _ = shown(capsys, ["compare", train, *SMALL, "--plot", path])
-    assert out.splitlines()[-1].endswith("pip install 'dpkern[plot]'")
+    assert out.splitlines()[-2].endswith("pip install 'dpkern[plot]'")
     assert not path.exists()
 
 
@@ -818,7 +886,7 @@ def test_import_is_cheap():
 
 ERRORS = [
     ("", "required: COMMAND"),
-    ("fly", "choose from fit, predict, evaluate, compare, plan, schema, ledger"),
+    ("fly", "choose from fit, predict, evaluate, compare, plan, describe, schema, ledger"),
     ("comapre", "invalid choice: 'comapre'; did you mean 'compare'?"),
     ("fit TRAIN --epsilom 1", "unrecognized argument --epsilom; did you mean '--eps"),
     ("fit TRAIN --sead=1 BUDGET", "argument --sead=1; did you mean '--seed'?"),
@@ -1315,3 +1383,90 @@ def test_a_remark_that_nobody_reads_ends_no_run(monkeypatch):
 
     monkeypatch.setattr(sys, "stderr", Broken())
     _output.remark("the released gradients did not shrink")
+
+
+# example, and schemas from code books
+
+
+def test_the_commands_of_the_example_run_in_its_folder(capsys, tmp_path, monkeypatch, source_tree):
+    shown(capsys, ["example", tmp_path / "study"])
+    monkeypatch.chdir(tmp_path / "study")
+    schema = Path("schema.json").read_text()
+    commands = Path("commands.sh").read_text().replace("\\\n", " ").splitlines()[1:]
+    assert example.COMMANDS in (source_tree / "docs" / "start" / "first.md").read_text()
+    with warnings.catch_warnings(action="ignore"):
+        for command in commands:
+            assert main(shlex.split(command)[1:]) == 0, command
+    assert Path("schema.json").read_text() == schema
+    assert "sex" in Path("table.csv").read_text()
+    assert len(Path("predictions.csv").read_text().splitlines()) == 11
+    assert dpk.Accountant("study.ledger").spent > 0.9
+    assert "FOLDER must be new or empty" in refused(capsys, "example", tmp_path / "study")
+
+
+def code_book(tmp_path, *rows, records="age,sex,ill\n20,F,no\n30,M,yes\n"):
+    header = "name,kind,lo,hi,scale,categories,missing\n"
+    (tmp_path / "book.csv").write_text(header + "".join(f"{row}\n" for row in rows))
+    (tmp_path / "raw.csv").write_text(records)
+    return ["schema", tmp_path / "raw.csv", "--code-book", tmp_path / "book.csv"]
+
+
+BOOK = ("age,number,18,90,,,", "sex,,,,,F | M,missing", "ill,target,,,,no|yes,")
+
+
+def test_a_code_book_gives_a_schema_that_says_nothing_of_records(capsys, tmp_path):
+    out, err = shown(capsys, [*code_book(tmp_path, *BOOK), "--out", tmp_path / "s.json"])
+    schema = dpk.Schema.load(tmp_path / "s.json")
+    expected = dpk.Schema(
+        [
+            dpk.data.Column("age", "number", lo=18, hi=90),
+            dpk.data.Column("sex", "category", categories=["F", "M"], missing="missing"),
+            dpk.data.Column("ill", "target", classes=["no", "yes"]),
+        ]
+    )
+    assert schema.digest == expected.digest
+    assert err == ""
+    assert "draft of 3 columns" in out
+
+
+def test_what_a_code_book_does_not_provide_for_is_said_without_values(capsys, tmp_path):
+    records = "age,sex,ill,ward\nancient,F,perhaps,7731\n30,Q5,yes,7732\n500,M,no,7733\n"
+    book = [*BOOK, "weight,number,30,200,,,"]
+    _, err = shown(capsys, code_book(tmp_path, *book, records=records))
+    for text in (
+        "not in the code book, and drafted to be ignored: ward",
+        "in the code book and not in the file, and left out: weight",
+        "column 'age' must hold numbers, got text",
+        "(the first is in line 2)",
+        "column 'ill', the target, must hold classes",
+        "1 of 3 in column 'sex'",
+    ):
+        assert text in err
+    assert not re.search("ancient|perhaps|773|Q5|500", err)
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ("age,numbr,18,90,,,", "line 2: kind of column 'age' must be one of .*'number'?"),
+        ("age,number,18,x,,,", "line 2: hi of column 'age' must be a number, got 'x'"),
+        ("age,number,90,18,,,", "line 2: lo and hi of column 'age' must be finite with lo < hi"),
+        ("age,number,18,90,,a|b,", "line 2: categories of column 'age' must be blank"),
+        ("age,number,18,90", "line 2: a row must have as many fields as the header"),
+        ("age,number,18,90,,,,x", "line 2: a row must have as many fields as the header"),
+    ],
+)
+def test_rows_that_describe_no_column_are_named(capsys, tmp_path, row, text):
+    assert re.search(text, refused(capsys, *code_book(tmp_path, row)))
+
+
+def test_other_books_and_options_are_refused(capsys, tmp_path):
+    call = code_book(tmp_path, *BOOK)
+    assert "--target was given" in refused(capsys, *call, "--target", "ill")
+    (tmp_path / "book.csv").write_text("column,kind\nage,number\n")
+    assert "line 1 must hold the column 'name'" in refused(capsys, *call)
+    (tmp_path / "book.csv").write_text("name,min\nage,3\n")
+    assert "line 1" in refused(capsys, *call)
+    blank, err = shown(capsys, code_book(tmp_path, "age,number,,,,,", *BOOK[1:]))
+    assert "fill in the blanks" in err
+    assert '"lo": null' in blank

@@ -12,12 +12,12 @@ matplotlib = pytest.importorskip("matplotlib")
 image = pytest.importorskip("matplotlib.image")
 
 
-def row(solver="gradient_descent", trust="central", epsilon=1.0, score=0.9, sd=0.01):
-    return CompareRow(solver, trust, epsilon, score, sd, gap=0.1, seconds=0.1)
+def row(solver="gradient_descent", trust="central", epsilon=1.0, score=0.9, se=0.01):
+    return CompareRow(solver, trust, epsilon, score, se, gap=0.1, seconds=0.1)
 
 
 ROWS = [
-    row(epsilon=math.inf, trust="-", score=0.95, sd=math.nan),
+    row(epsilon=math.inf, trust="-", score=0.95, se=math.nan),
     *(row(epsilon=e, score=0.8 + 0.03 * e) for e in (4.0, 1.0, 2.0)),
     *(row(solver="spider", epsilon=e, score=0.7 + 0.03 * e) for e in (1.0, 2.0, 4.0)),
     *(row(solver="spider", trust="silo", epsilon=e, score=0.6 + 0.03 * e) for e in (1.0, 2.0)),
@@ -33,31 +33,47 @@ def has_colour(pixels, colour):
     return bool((np.abs(pixels - rgb).max(axis=-1) < 0.02).any())
 
 
-def test_every_curve_has_a_colour_of_its_own(tmp_path):
-    plot_compare(ROWS, tmp_path / "both.png")
-    plot_compare(ROWS[:4], tmp_path / "one.png")
-    both, one = drawn(tmp_path / "both.png"), drawn(tmp_path / "one.png")
-    assert has_colour(both, "#0072B2")
-    assert has_colour(both, "#D55E00")
-    assert has_colour(one, "#0072B2")
-    assert not has_colour(one, "#D55E00")
+def texts_of(figure):
+    """The labels of every panel, the lowest first, by its title."""
+    panels = {axes.get_title(): axes for axes in figure.axes}
+    return {title: [t.get_text() for t in axes.texts] for title, axes in panels.items()}
 
 
-def test_a_solver_has_one_colour_in_all_panels_and_every_trust_a_panel(tmp_path):
-    plot_compare(ROWS, tmp_path / "both.png")
-    plot_compare(ROWS[:7], tmp_path / "central.png")
-    both, central = drawn(tmp_path / "both.png"), drawn(tmp_path / "central.png")
-    assert both.shape[1] > 1.3 * central.shape[1]
-    assert not any(has_colour(both, colour) for colour in ("#009E73", "#CC79A7"))
+@pytest.mark.parametrize("majority", [None, 0.1])
+def test_every_budget_and_trust_has_a_panel_of_sorted_solvers(majority):
+    """Accuracies rise towards the top, and errors fall."""
+    figure = plot_compare(ROWS, None, majority=majority)
+    solvers = ["spider", "gradient_descent"][:: -1 if majority is None else 1]
+    expected = {f"ε = {e}, central trust": solvers for e in (1, 2, 4)}
+    expected |= {f"ε = {e}, silo trust": ["spider"] for e in (1, 2)} | {"": []}
+    levels = 1 if majority is None else 2  # "no privacy" and "larger class" before them
+    assert {title: texts[levels:] for title, texts in texts_of(figure).items()} == expected
 
 
-def test_order_of_rows_does_not_change_a_curve(tmp_path):
-    plot_compare(ROWS[1:4], tmp_path / "a.png")
-    plot_compare(sorted(ROWS[1:4], key=lambda r: r.epsilon), tmp_path / "b.png")
+def test_the_default_solver_alone_is_bold_and_has_a_colour(tmp_path):
+    plot_compare(ROWS, tmp_path / "grey.png")
+    assert not has_colour(drawn(tmp_path / "grey.png"), "#0072B2")
+    figure = plot_compare(ROWS, tmp_path / "bold.png", defaults=[("gradient_descent", "central")])
+    assert has_colour(drawn(tmp_path / "bold.png"), "#0072B2")
+    bold = {t.get_text() for a in figure.axes for t in a.texts if t.get_fontweight() == "bold"}
+    assert bold == {"gradient_descent"}
+
+
+def test_solvers_below_the_larger_class_have_no_panel_and_are_named():
+    figure = plot_compare(ROWS, None, majority=0.7)
+    assert not [title for title in texts_of(figure) if "silo" in title]
+    note = figure.get_supxlabel()
+    assert "standard errors" in note
+    assert note.endswith("not drawn, below the larger class: spider under silo trust")
+
+
+def test_order_of_rows_does_not_change_a_panel(tmp_path):
+    plot_compare(ROWS[1:7], tmp_path / "a.png")
+    plot_compare(sorted(ROWS[1:7], key=lambda r: r.epsilon), tmp_path / "b.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
-@pytest.mark.parametrize("rows", [ROWS[:1], ROWS[1:2], [row(sd=math.nan)]])
+@pytest.mark.parametrize("rows", [ROWS[:1], ROWS[1:2], [row(se=math.nan)]])
 def test_few_rows_and_single_draws_are_drawn(tmp_path, rows):
     plot_compare(rows, tmp_path / "few.png")
     assert drawn(tmp_path / "few.png").size
@@ -65,7 +81,7 @@ def test_few_rows_and_single_draws_are_drawn(tmp_path, rows):
 
 def test_the_largest_class_is_a_line_of_its_own(tmp_path):
     plot_compare(ROWS, tmp_path / "without.png")
-    plot_compare(ROWS, tmp_path / "with.png", majority=ROWS[0].score - 0.2)
+    plot_compare(ROWS, tmp_path / "with.png", majority=0.5)
     dark = [
         np.sum(drawn(tmp_path / f"{name}.png").max(axis=-1) < 0.3) for name in ("without", "with")
     ]

@@ -626,7 +626,16 @@ def test_the_first_of_two_classes_is_the_negative_one(capsys, tmp_path):
 
 
 def test_compare_takes_a_schema(capsys, raw):
-    small = ["--solvers", "gradient_descent", "--epsilons", "2", "--draws", "1", "--no-plot"]
+    small = [
+        "--solvers",
+        "gradient_descent",
+        "--epsilons",
+        "2",
+        "--draws",
+        "1",
+        "--no-plot",
+        "--all",
+    ]
     out, _ = run(capsys, "compare", "--schema", raw / "schema.json", raw / "raw.csv", *small)
     assert "gradient_descent  central  2" in out
 

@@ -10,7 +10,7 @@ from dpkern import _openmp  # must precede any import of the extension module
 # isort: on
 from dpkern import datasets, kernels, privacy, solvers
 from dpkern.data import Schema, SiloData
-from dpkern.evaluation import evaluate
+from dpkern.evaluation import describe, evaluate
 from dpkern.models import losses, penalties
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
@@ -33,8 +33,8 @@ del _openmp, version
 __all__ = [
     "MLP", "Accountant", "Budget", "BudgetSpentError", "Certificate", "Federation", "NoiseStream",
     "Oracle", "PublicEncoder", "Schema", "SiloData", "SolverResult", "audit", "audit_one_run",
-    "audit_scores", "datasets", "evaluate", "kernels", "load", "losses", "penalties", "plan",
-    "privacy", "private_range", "select", "solve", "solve_many", "solvers", "verify",
+    "audit_scores", "datasets", "describe", "evaluate", "kernels", "load", "losses", "penalties",
+    "plan", "privacy", "private_range", "select", "solve", "solve_many", "solvers", "verify",
 ]
 # fmt: on
 

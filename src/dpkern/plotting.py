@@ -19,8 +19,6 @@ _LINES = ("-", "--", "-.", ":")
 #: Where a figure is written, as PNG and atomically; None writes none.
 Path: TypeAlias = str | os.PathLike[str] | None
 
-_DODGE = 1.03  # curves that coincide stay visible when each is moved by this factor in epsilon
-
 
 @functools.cache
 def _figure_class() -> Any:
@@ -70,8 +68,8 @@ def _finished(figure: Any, path: Path, title: str, *, size: int = 10, grid: str 
 class CompareRow:
     """The draws of one solver at one budget; epsilon is infinite for the run without noise.
 
-    `score` is the mean accuracy or mean squared error over the draws, `score_sd` its standard
-    deviation (NaN for one draw), `gap` the mean optimality gap on the training records, and
+    `score` is the mean accuracy or mean squared error over the draws, `score_se` its standard
+    error (NaN for one draw), `gap` the mean optimality gap on the training records, and
     `seconds` the mean time of a run. `area` is the mean area under the ROC curve and `log_loss`
     that of predicted probabilities, None where there are none.
     """
@@ -80,7 +78,7 @@ class CompareRow:
     trust: str
     epsilon: float
     score: float
-    score_sd: float
+    score_se: float
     gap: float
     seconds: float
     area: float | None = None
@@ -94,74 +92,97 @@ def plot_compare(
     metric: str = "accuracy",
     title: str = "",
     majority: float | None = None,
+    defaults: Sequence[tuple[str, str]] = (),
 ) -> Any:
-    """Draw the score against epsilon, a panel per trust and a curve per solver.
+    """Draw a panel for every budget and trust model, in which solvers are sorted by their score.
 
-    Rows with infinite epsilon become horizontal lines, and so does `majority`, the accuracy of
-    predicting the largest class; `metric` names the score on its axis. Raises ImportError where
-    matplotlib is not installed.
+    The solvers and trust models of `defaults` are bold, and bars are standard errors. A row with
+    infinite epsilon becomes a line, and so does `majority`, the accuracy of the larger class, below
+    which no solver is drawn; without it smaller scores are better, on a logarithmic axis. `metric`
+    names the score. Raises ImportError where matplotlib is not installed.
     """
     if not rows:
         raise ValueError("rows must hold at least one, got none")
-    from matplotlib.ticker import NullFormatter, NullLocator
+    from matplotlib.ticker import NullFormatter
 
     noisy = [row for row in rows if math.isfinite(row.epsilon)]
-    trusts = list(dict.fromkeys(row.trust for row in noisy)) or [""]
-    solvers = list(dict.fromkeys(row.solver for row in noisy))
-    longest = max(len({r.solver for r in noisy if r.trust == trust}) for trust in trusts)
-    size = (3.2 + 3.4 * len(trusts), 4.2 + 0.1 * longest)
-    figure = _figure(size)
-    panels = figure.subplots(1, len(trusts), sharey=True, squeeze=False)[0]
+    curves: dict[tuple[str, str], list[float]] = {}
+    for row in noisy:
+        curves.setdefault((row.solver, row.trust), []).append(row.score)
+    low = {c for c, s in curves.items() if majority is not None and sum(s) / len(s) < majority}
+    shown = [row for row in noisy if (row.solver, row.trust) not in low]
+    trusts = list(dict.fromkeys(row.trust for row in shown)) or [""]
+    epsilons = sorted({row.epsilon for row in shown}) or [math.inf]
+    counts = [len({row.solver for row in shown if row.trust == trust}) for trust in trusts]
+    heights = [0.9 + 0.21 * max(count, 2) for count in counts]
+    figure = _figure((0.8 + 3.1 * len(epsilons), 0.9 + sum(heights)))
+    panels = figure.subplots(
+        len(trusts), len(epsilons), sharex=True, squeeze=False, height_ratios=heights
+    )
+    levels = [("no privacy", row.score, (6, 3)) for row in rows if math.isinf(row.epsilon)]
+    levels += [] if majority is None else [("larger class", majority, (1, 2))]
+    for line, trust in zip(panels, trusts, strict=True):
+        for axes, epsilon in zip(line, epsilons, strict=True):
+            here = [row for row in shown if (row.trust, row.epsilon) == (trust, epsilon)]
+            here.sort(key=lambda row: row.score if majority is not None else -row.score)
+            _draw_scores(axes, here, levels, defaults, left=majority is not None)
+            if here:
+                under = f", {trust} trust" if len(trusts) > 1 else ""
+                axes.set_title(f"ε = {epsilon:g}{under}", fontsize=10, pad=14)
+    scores = [level for _, level, _ in levels] + [row.score for row in shown]
+    worst = [row.score - (majority is not None or -1) * _error(row) for row in shown] + scores
+    # Room for the labels, which are on the side of the worse scores.
+    if majority is not None:
+        axes.set_xlim(left=min(worst) - 0.55 * (max(scores) - min(worst) + 1e-3))
+    elif min(scores) > 0.0 and max(worst) < math.inf:
+        axes.set_xscale("log")
+        axes.set_xlim(right=max(worst) * (1.1 * max(worst) / min(scores)) ** 0.7)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    dropped = ", ".join(f"{name} under {trust} trust" for name, trust in sorted(low))
+    note = f"\nnot drawn, below the larger class: {dropped}" if low else ""
+    bars = "bars are standard errors of the mean over the draws"
+    figure.supxlabel(f"{metric}; {bars}; the default solver is bold{note}", fontsize=9)
+    return _finished(figure, path, title, size=11, grid="x")
 
-    levels = [("no noise", row.score, (6, 3)) for row in rows if math.isinf(row.epsilon)]
-    levels += [] if majority is None else [("majority", majority, (1, 2))]
-    for axes, trust in zip(panels, trusts, strict=True):
-        for name, level, dashes in levels:
-            axes.axhline(level, color="#444444", linewidth=1.2, linestyle=(0, dashes), zorder=1)
-            if axes is panels[-1]:
-                axes.annotate(
-                    f"{name}\n{level:.3f}",
-                    (1.01, level),
-                    xycoords=("axes fraction", "data"),
-                    va="center",
-                    fontsize=9,
-                    color="#444444",
-                )
 
-        here = [row for row in noisy if row.trust == trust]
-        curves = list(dict.fromkeys(row.solver for row in here))
-        for i, solver in enumerate(curves):
-            points = sorted((r for r in here if r.solver == solver), key=lambda row: row.epsilon)
-            shift, style_of = _DODGE ** (i - (len(curves) - 1) / 2), solvers.index(solver)
-            axes.errorbar(
-                [row.epsilon * shift for row in points],
-                [row.score for row in points],
-                yerr=[0.0 if math.isnan(row.score_sd) else row.score_sd for row in points],
-                label=solver,
-                color=_COLOURS[style_of % len(_COLOURS)],
-                marker=_MARKERS[style_of // len(_COLOURS) % len(_MARKERS)],
-                linestyle=_LINES[style_of // len(_COLOURS) % len(_LINES)],
-                linewidth=1.6,
-                markersize=5.5,
-                markeredgecolor="white",
-                markeredgewidth=0.7,
-                capsize=2.5,
-                elinewidth=1.0,
-                zorder=2 + i,
-            )
+def _error(row: CompareRow) -> float:
+    return 0.0 if math.isnan(row.score_se) else row.score_se
 
-        if noisy:
-            epsilons = sorted({row.epsilon for row in noisy})
-            axes.set_xscale("log")
-            axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_minor_formatter(NullFormatter())
-            axes.set_title(f"{trust} trust", fontsize=10)
-            place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12)}
-            axes.legend(frameon=False, ncols=2 if len(curves) > 4 else 1, fontsize=8, **place)
-    figure.supxlabel("privacy budget ε of one run (log scale)", fontsize=10)
-    panels[0].set_ylabel(f"{metric}, mean and deviation of the draws")
-    return _finished(figure, path, title, size=11, grid="y")
+
+def _draw_scores(
+    axes: Any,
+    rows: Sequence[CompareRow],
+    levels: Sequence[tuple[str, float, tuple[int, int]]],
+    defaults: Sequence[tuple[str, str]],
+    *,
+    left: bool,
+) -> None:
+    """Draw the scores of solvers at one budget, the last at the top, with their names beside."""
+    for name, level, dashes in levels:
+        axes.axvline(level, color="#444444", linewidth=1.0, linestyle=(0, dashes), zorder=1)
+        place = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "bottom"}
+        axes.annotate(f"{name} {level:.3g}", (level, 1.01), fontsize=7, color="#444444", **place)
+    for y, row in enumerate(rows):
+        bold = (row.solver, row.trust) in defaults
+        colour, error = _COLOURS[0] if bold else "#777777", _error(row)
+        style = {"color": colour, "elinewidth": 2.0 if bold else 1.0, "zorder": 3}
+        axes.errorbar(row.score, y, xerr=error, fmt="o", markersize=6 if bold else 4.5, **style)
+        axes.annotate(
+            row.solver,
+            (row.score - error if left else row.score + error, y),
+            (-5 if left else 5, 0),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="center",
+            fontsize=8,
+            color=colour if bold else "#444444",
+            fontweight="bold" if bold else "normal",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+            zorder=2,
+        )
+    axes.set_yticks([])
+    axes.set_ylim(-0.7, max(len(rows), 2) - 0.3)
 
 
 def plot_certificate(

@@ -31,13 +31,9 @@ from dpkern.data.validation import (
     refuse_non_finite,
 )
 from dpkern.privacy import Budget, Certificate, NoiseStream
-from dpkern.privacy.accountant.accountant import CHARGED, Accountant
-from dpkern.privacy.accountant.profiles import Bound
-from dpkern.privacy.certificate.identity import NOT_STATED, READ, start_time
-from dpkern.privacy.certificate.ledger import Ledger
-from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person, unit_of
-from dpkern.privacy.guarantees.budget import check_budget
-from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
+from dpkern.privacy.accountant.accountant import Accountant
+from dpkern.privacy.central import CentralReleases
+from dpkern.privacy.certificate.identity import NOT_STATED, READ
 from dpkern.privacy.mechanisms.counts import GaussianCounts
 
 _OCTAVES = 30
@@ -141,62 +137,36 @@ def private_range(
     get a narrow range around their common value: leave them out.
     """
     given = data_or_X.X if isinstance(data_or_X, SiloData) else data_or_X
+    persons = data_or_X.persons if isinstance(data_or_X, SiloData) else None
+    most = None if persons is None else persons.max_records
+    run = CentralReleases(budget, accountant, neighbours=neighbours, max_records=most)
     X, y, names = _values(data_or_X, y, target_bounds)
     coverage = probability("coverage", coverage)
-    check_budget(budget)
     edges = [_edges(lo, hi) for lo, hi in _wide("bounds", bounds, X.shape[1], names)]
     counts = [_counts(_column(X, k), e) for k, e in enumerate(edges)]
     if y is not None and target_bounds is not None:
         edges += [_edges(lo, hi) for lo, hi in _wide("target_bounds", target_bounds, 1)]
         counts.append(_counts(y, edges[-1]))
-    if not isinstance(accountant, Accountant | None):
-        raise TypeError(f"accountant must be an Accountant, got {type(accountant).__name__}")
-    persons = data_or_X.persons if isinstance(data_or_X, SiloData) else None
-    of_record = budget_of_a_record(budget, 1 if persons is None else persons.max_records)
-    stream, started = rng if isinstance(rng, NoiseStream) else NoiseStream(rng), start_time()
-    charge, bins = None, sum(map(len, counts))
-    if accountant is not None:
-        bound, seeded = Bound(mu=budget.mu, n_draws=bins), stream.kind != "os"
-        unit = "one record" if persons is None else unit_of(persons.max_records)
-        charge = accountant.begin(
-            "private_range", bound, neighbours=neighbours, seeded=seeded, unit=unit
+    bins, mu = sum(map(len, counts)), run.record_mu
+    with run.charged("private_range", bins, rng) as channel:
+        mechanism = GaussianCounts(
+            channel,
+            what="counts of values in public bins",
+            features=len(counts),
+            bins=bins,
+            mu=mu,
         )
-    ledger = Ledger(None if charge is None else charge.make)
-    mechanism = GaussianCounts(
-        Channel(ledger, stream, SEEN_BY["central"], neighbours),
-        what="counts of values in public bins",
-        features=len(counts),
-        bins=bins,
-        mu=of_record.mu,
-    )
-    try:
         released = mechanism.release(np.concatenate(counts))
-    finally:
-        if stream is not rng:
-            stream.wipe()
-    privacy = Certificate.from_ledger(
-        ledger,
-        trust="central",
-        noise=stream.kind,
-        neighbours=neighbours,
-        declared={
+    privacy = run.certificate(
+        {
             "bounds": [[float(e[0]), float(e[-1])] for e in edges],
             "coverage": coverage,
             "n_features": X.shape[1],
             "targets": y is not None,
         },
-        at_delta=budget.delta,
-        started=started,
         sources={"bounds": NOT_STATED} | ({"n_features": READ} if has_width_read(given) else {}),
-        notes=(
-            *((WIDTH_READ,) if has_width_read(given) else ()),
-            *(() if charge is None else (CHARGED,)),
-        ),
+        notes=(WIDTH_READ,) if has_width_read(given) else (),
     )
-    if persons is not None:
-        privacy = for_a_person(privacy, persons.max_records, divided=True)
-    if charge is not None:
-        charge.settle(privacy)
     threshold = math.sqrt(2.0 * math.log(bins / _FALSE)) * mechanism.sigma
     parts = np.split(released, np.cumsum([len(e) - 1 for e in edges])[:-1])
     found = [

@@ -15,7 +15,10 @@ from dpkern.cli import (
     audit,
     certificate,
     compare,
+    describe,
     evaluate,
+    example,
+    export,
     federation,
     fit,
     info,
@@ -39,8 +42,9 @@ _ERRORS = (
 )
 _COMMANDS = {
     **{"fit": fit, "predict": predict, "evaluate": evaluate, "compare": compare, "plan": plan},
-    **{"schema": schema, "ledger": ledger, "verify": verify, "audit": audit, "info": info},
-    **{"certificate": certificate},
+    **{"describe": describe, "schema": schema, "ledger": ledger, "verify": verify},
+    **{"audit": audit, "info": info, "certificate": certificate, "example": example},
+    **{"export": export},
     **{"silo": silo, "federation": federation},
 }
 

@@ -244,6 +244,22 @@ def given_parameters(
     return given
 
 
+def add_release_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of commands that release figures about one file."""
+    add = parser.add_argument
+    add("--epsilon", type=float, required=True, help="budget of all figures together")
+    add("--delta", type=float, required=True, help="budget, with --epsilon")
+    add("--ledger", metavar="FILE", help="accountant's file that is charged (dpkern ledger)")
+    relation = ("replace_one", "add_remove")
+    add("--neighbours", choices=relation, default=relation[0], help=f"default: {relation[0]}")
+    what = "with add_remove: a public number that stands for that of the records"
+    add("--public-size", type=count, metavar="N", help=what)
+    what = "where records have a person: the first K of each are used, and protected together"
+    add("--max-records", type=count, metavar="K", help=what)
+    add("--certificate", metavar="FILE.json", help="where to save the certificate")
+    add("--noise-seed", type=int, metavar="N", help="reproducible noise: not private, for tests")
+
+
 def in_options(message: str, arguments: argparse.Namespace) -> str:
     """The message with options of this command in place of the library's arguments.
 
@@ -259,6 +275,8 @@ def in_options(message: str, arguments: argparse.Namespace) -> str:
     if hasattr(arguments, "runs"):
         options |= {"how": "--set", "rng": "--seed"}
         options |= {name: f"--{name}" for name in ("runs", "records", "confidence")}
+    if hasattr(arguments, "cross"):
+        options["cross_tables"] = "--cross"
     if hasattr(arguments, "epsilons"):
         options |= {"epsilon": "--epsilons", "trust": "--solvers NAME:TRUST"}
     plain = "|".join(name for name in options if "_" not in name)

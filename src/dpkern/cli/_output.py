@@ -87,6 +87,20 @@ def saved(
     return lines
 
 
+def say_release(
+    arguments: argparse.Namespace, certificate: Certificate, lines: list[Line], ledger: str | None
+) -> None:
+    """Save a certificate where it is asked for, and print it and what is left of a budget."""
+    if arguments.certificate is not None:
+        certificate.save(arguments.certificate)
+        lines.append(("certificate", arguments.certificate))
+    if ledger is not None:
+        lines.append(("ledger", ledger_text(Accountant(ledger))))
+    if lines:
+        print_lines(lines)
+    say_certificate(certificate)
+
+
 def say_certificate(certificate: Certificate) -> None:
     """Print a certificate, folded at the width of the terminal where one reads it."""
     print(report(certificate, terminal_width()) if sys.stdout.isatty() else certificate)

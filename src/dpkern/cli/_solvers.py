@@ -14,10 +14,6 @@ from dpkern.solvers.base.options import SHARED, Option, kind_of
 NOT_SETTABLE = ("data", "budget", "model", "accountant", "rng", "progress", "callback")
 AUTO = "auto"
 
-# Runs per row of `compare` without DATA: 114 test records, of which a draw's score scatters by
-# 0.024 and the mean's by 0.005.
-WISCONSIN_DRAWS = 24
-
 
 def options(solver: str) -> dict[str, Option]:
     """Return the arguments that the command line can set, by name.

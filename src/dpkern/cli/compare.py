@@ -24,12 +24,16 @@ from dpkern.data import SiloData, train_test_split
 from dpkern.models.losses import LOSS_OF_TASK, get_loss
 from dpkern.plotting import CompareRow, plot_compare
 from dpkern.privacy import Budget, Certificate, compose_sequential
-from dpkern.solvers import SOLVERS, Objective, SolverResult, solve, solve_many
+from dpkern.solvers import SOLVERS, Objective, SolverResult, chosen, solve, solve_many
+from dpkern.solvers.base.options import SHARED
 
 HELP = "compare solvers over budgets on one split"
-_DRAWS = 3
+_DRAWS = 5
+_LISTED = 8  # solvers in the table, unless all are asked for
+_USELESS = 100.0  # an epsilon of all runs together from which on it is not worth a line
 _FEW = 8  # solvers and trust models that one process is done with before others have started
 _PLOT = "dpkern-compare.png"
+_TRUST = str(SHARED["trust"].default)
 
 
 def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
@@ -40,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
         nargs="?",
         help="records (default: the Wisconsin diagnostic set)",
     )
-    what = "NAME or NAME:TRUST, separated by commas (default: all that fit the task)"
+    what = "NAME or NAME:TRUST, separated by commas (default: all for central trust)"
     add("--solvers", type=_arguments.list_of(str), metavar="A,B", help=what)
     add(
         "--epsilons",
@@ -50,8 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
         help="budgets of one run (default: 0.5,1,2,4)",
     )
     add("--delta", type=float, default=1e-5, help="of every run (default: 1e-5)")
-    runs = f"runs per row (default: {_DRAWS}; {_solvers.WISCONSIN_DRAWS} without DATA)"
-    add("--draws", type=_arguments.count, metavar="R", help=runs)
+    what = "compare under every trust model, and print every row and figure"
+    add("--all", action="store_true", help=what)
+    runs = f"runs per row (default: {_DRAWS})"
+    add("--draws", type=_arguments.count, default=_DRAWS, metavar="R", help=runs)
     add = parser.add_mutually_exclusive_group().add_argument
     add("--test-share", type=float, default=0.2, metavar="SHARE", help="default: 0.2")
     add("--test", metavar="FILE", help="test records, in place of a share")
@@ -63,7 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    variants = {entry: _variants(entry) for entry in arguments.solvers or SOLVERS}
+    entries = arguments.solvers or SOLVERS
+    variants = {entry: _variants(entry) for entry in entries}
+    if not (arguments.all or arguments.solvers):
+        variants = {name: [(name, _TRUST)] for name in entries if (name, _TRUST) in variants[name]}
     solvers = dict.fromkeys(solver for pairs in variants.values() for solver, _ in pairs)
     known = dict.fromkeys(name for solver in solvers for name in _solvers.options(solver))
     if any(item.partition("=")[0] == "trust" for item in arguments.set):
@@ -107,7 +116,8 @@ def run(arguments: argparse.Namespace) -> None:
         # Finished rows have spent their budget, and are printed even if the rest fails.
         if comparison.rows:
             print()
-            _print_table(comparison.rows, title, majority)
+            print_rows = _print_table if arguments.all else _print_summary
+            print_rows(comparison.rows, title, majority)
         print()
         print_lines(comparison.privacy_lines())
     if comparison.failures:
@@ -121,12 +131,14 @@ def run(arguments: argparse.Namespace) -> None:
                 metric=title,
                 title=f"{source.name}, {split}",
                 majority=majority,
+                defaults=_defaults(comparison.rows),
             )
         except ImportError:
             drawn = "none: matplotlib is missing; pip install 'dpkern[plot]'"
         else:
             drawn = arguments.plot
         print_lines([("plot", drawn)])
+    print_lines([("answer", _answer(comparison.rows, title, majority))])
 
 
 def _variants(entry: str) -> list[tuple[str, str]]:
@@ -229,7 +241,7 @@ class _Runner:
                     trust="-" if budget is None else task.trust,
                     epsilon=math.inf if budget is None else typing.cast(float, budget.epsilon),
                     score=statistics.fmean(scores),
-                    score_sd=_output.spread(scores),
+                    score_se=_output.spread(scores) / math.sqrt(len(scores)),
                     gap=statistics.fmean(self._gap(result) for result in row),
                     seconds=statistics.fmean(result.timing["total"] for result in row),
                     area=_mean(_output.area(result, *self.test) for result in row),
@@ -266,11 +278,9 @@ class _Comparison:
         given: dict[str, Any],
         arguments: argparse.Namespace,
     ) -> None:
-        self._data, self._arguments = data, arguments
-        wisconsin = arguments.data is None
+        self._data, self._arguments, self.draws = data, arguments, arguments.draws
         self.common: dict[str, Any] = {"loss": LOSS_OF_TASK[data.task]} | given
         self._runner = _Runner(data, test, self.common["loss"], given.get("penalty"))
-        self.draws = arguments.draws or (_solvers.WISCONSIN_DRAWS if wisconsin else _DRAWS)
         self._ran: list[_Ran] = []
 
     def _parameters(self, solver: str, trust: str) -> dict[str, Any]:
@@ -340,7 +350,7 @@ class _Comparison:
                 self._ran.append(ran)
                 bar.set_description(f"{ran.task.solver}, {ran.task.trust}", refresh=False)
                 bar.update(ran.task.runs)
-                for one in ran.warned:
+                for one in {one.category: one for one in ran.warned}.values():
                     warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
     @property
@@ -368,10 +378,14 @@ class _Comparison:
         if not runs:
             return [("privacy", "no noisy run has ended")]
         together = compose_sequential(*certificates)
+        delta = self._arguments.delta
+        spent = f"together {_output.epsilon_text(together, delta)}"
+        if together.epsilon(delta) > _USELESS:
+            spent = "together they protect hardly anything: publish one run at most"
         lines = [
             ("privacy", "each run alone keeps the epsilon of its row;"),
             ("", f"the {runs} noisy runs read the same training records and compose:"),
-            ("", f"together {_output.epsilon_text(together, self._arguments.delta)}"),
+            ("", spent),
             (
                 "",
                 "the row without noise, the training objective and its gap are non-private "
@@ -416,17 +430,90 @@ def without_records(data: SiloData) -> SiloData:
     )
 
 
+def _print_summary(rows: Sequence[CompareRow], metric: str, majority: float | None) -> None:
+    """Print a line for each of the best solvers and the default one, and a column per budget."""
+    exact, noisy = _split(rows)
+    scores = {(row.solver, row.trust, row.epsilon): _score_text(row) for row in noisy}
+    epsilons = sorted({row.epsilon for row in noisy})
+    table = [("solver", "trust", *(f"epsilon {epsilon:g}" for epsilon in epsilons))]
+    names = _ranked(noisy, majority is not None)
+    defaults = [pair for pair in names if pair in _defaults(rows)]
+    kept = set([*defaults, *(pair for pair in names if pair not in defaults)][:_LISTED])
+    for name, trust in (pair for pair in names if pair in kept):
+        table.append((name, trust, *(scores.get((name, trust, e), "-") for e in epsilons)))
+    table += [("no privacy", "-", *[_score_text(row)] * len(epsilons)) for row in exact]
+    if majority is not None:
+        table.append(("majority class", "-", *[f"{majority:.4f}"] * len(epsilons)))
+    print("\n".join(aligned(table)))
+    more = f"; {len(names) - len(kept)} solvers more by --all" if len(names) > len(kept) else ""
+    print(f"({metric}, mean +- its standard error over the draws{more})")
+
+
+def _split(rows: Sequence[CompareRow]) -> tuple[list[CompareRow], list[CompareRow]]:
+    """Return the rows without noise, and those with it."""
+    exact = [row for row in rows if math.isinf(row.epsilon)]
+    return exact, [row for row in rows if not math.isinf(row.epsilon)]
+
+
+def _defaults(rows: Sequence[CompareRow]) -> list[tuple[str, str]]:
+    """Return the solver that "auto" is under every trust model of some rows."""
+    trusts = dict.fromkeys(row.trust for row in _split(rows)[1])
+    return [(chosen(trust), trust) for trust in trusts]
+
+
+def _asked(noisy: Sequence[CompareRow]) -> float:
+    """Return the budget that the answer is about: the one nearest to 1."""
+    return min((row.epsilon for row in noisy), key=lambda epsilon: abs(math.log(epsilon)))
+
+
+def _ranked(noisy: Sequence[CompareRow], is_accuracy: bool) -> list[tuple[str, str]]:
+    """Return solvers and trust models, the best at the budget of the answer first."""
+    epsilon = _asked(noisy) if noisy else 1.0
+    here = [row for row in noisy if row.epsilon == epsilon]
+    here.sort(key=lambda row: -row.score if is_accuracy else row.score)
+    return [(row.solver, row.trust) for row in here]
+
+
+def _answer(rows: Sequence[CompareRow], metric: str, majority: float | None) -> str:
+    """Return the solver to take, and what privacy costs with it at the budget nearest to 1."""
+    (exact, *_), noisy = _split(rows)
+    epsilon, sign = _asked(noisy), 1.0 if majority is not None else -1.0
+    here = {(row.solver, row.trust): row for row in noisy if row.epsilon == epsilon}
+    best = max(here.values(), key=lambda row: sign * row.score)
+    default = next((here[pair] for pair in _defaults(rows) if pair in here), best)
+    known = (0.0 if math.isnan(row.score_se) else row.score_se for row in (best, default))
+    if sign * (best.score - default.score) <= 3.0 * math.hypot(*known):
+        best = default  # others are as good, to the noise of the draws
+    name = best.solver if best.trust == _TRUST else f"{best.solver} under {best.trust} trust"
+    figures = f"{metric} {best.score:.3g} in place of {exact.score:.3g}"
+    if majority is None:
+        return f"{name}; at epsilon {epsilon:g} it has the {figures} without privacy"
+    if best.score <= majority:
+        return (
+            f"none; at epsilon {epsilon:g} no solver is better than the larger class: take more "
+            "records or a larger epsilon"
+        )
+    points = 100.0 * (exact.score - best.score)
+    cost = f"costs {points:.1f} points" if points >= 0.05 else "costs nothing that shows"
+    return f"{name}; at epsilon {epsilon:g} it {cost} against no privacy ({figures})"
+
+
+def _score_text(row: CompareRow) -> str:
+    return f"{row.score:.4f}" + ("" if math.isnan(row.score_se) else f" +- {row.score_se:.4f}")
+
+
 def _print_table(rows: Sequence[CompareRow], metric: str, majority: float | None) -> None:
     """Print a line for each row, and one for the largest class of the test records."""
     table: list[tuple[str, ...]] = [
         ("solver", "trust", "epsilon", metric, "AUC", "log loss", "gap", "seconds")
     ]
     for row in rows:
-        score = f"{row.score:.4f}" + ("" if math.isnan(row.score_sd) else f" +- {row.score_sd:.4f}")
         epsilon = "no noise" if math.isinf(row.epsilon) else f"{row.epsilon:g}"
         gap = f"{round(row.gap, 4) + 0.0:.4f}"  # avoids -0.0000
         more = ["-" if value is None else f"{value:.4f}" for value in (row.area, row.log_loss)]
-        table.append((row.solver, row.trust, epsilon, score, *more, gap, f"{row.seconds:.3f}"))
+        table.append(
+            (row.solver, row.trust, epsilon, _score_text(row), *more, gap, f"{row.seconds:.3f}")
+        )
     if majority is not None:
         table.append(("majority class", "-", "-", f"{majority:.4f}", *"----"))
     # Numbers have neither area nor log loss.

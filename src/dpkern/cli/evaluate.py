@@ -17,22 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL", help="what fit --out has saved")
     add("data", metavar="DATA", help="labelled records, not those of the fit")
-    add("--epsilon", type=float, required=True, help="budget of all scores together")
-    add("--delta", type=float, required=True, help="budget, with --epsilon")
-    add("--ledger", metavar="FILE", help="accountant's file that is charged (dpkern ledger)")
     add("--threshold", type=float, default=0.5, help="public risk of a positive (default: 0.5)")
     what = "bins of the predicted risk (default: by the number of positives)"
     add("--bins", type=_arguments.count, metavar="B", help=what)
-    relation = ("replace_one", "add_remove")
-    add("--neighbours", choices=relation, default=relation[0], help=f"default: {relation[0]}")
-    what = "with add_remove: a public number that stands for that of the records"
-    add("--public-size", type=_arguments.count, metavar="N", help=what)
     what = "public bounds of the targets (default: the model's)"
     add("--target-bound", type=_arguments.target_bound, metavar="B", help=what)
-    what = "where records have a person: the first K of each are used, and protected together"
-    add("--max-records", type=_arguments.count, metavar="K", help=what)
-    add("--certificate", metavar="FILE.json", help="where to save the certificate")
-    add("--noise-seed", type=int, metavar="N", help="reproducible noise: not private, for tests")
+    _arguments.add_release_arguments(parser)
     _project.add_arguments(parser)
     _arguments.add_column_arguments(parser)
 
@@ -61,15 +51,9 @@ def run(arguments: argparse.Namespace) -> None:
         accountant=None if ledger is None else Accountant(ledger),
         rng=arguments.noise_seed,
     )
-    privacy, lines = evaluation.privacy.with_names(**texts), project.lines
     print("\n".join(str(evaluation).split("\n")[:-1]))
-    if arguments.certificate is not None:
-        privacy.save(arguments.certificate)
-        lines.append(("certificate", arguments.certificate))
-    if ledger is not None:
-        lines.append(("ledger", _output.ledger_text(Accountant(ledger))))
-    _output.print_lines(lines)
-    _output.say_certificate(privacy)
+    privacy = evaluation.privacy.with_names(**texts)
+    _output.say_release(arguments, privacy, project.lines, ledger)
 
 
 def _records(arguments: argparse.Namespace, model: SolverResult) -> tuple[Any, Any, Any]:

@@ -10,13 +10,15 @@ from typing import Any
 from dpkern._files import replacing
 from dpkern._numbers import counted, is_number, parse_integer, parse_number
 from dpkern.cli import _arguments
+from dpkern.cli._code_book import KEYS_OF_BOOK, read_columns, say_mismatches, with_file
+from dpkern.cli._data import refuse_options
 from dpkern.cli._output import refuse_output, remark
-from dpkern.data.draft import blanks_of, draft_of, schema_text
+from dpkern.data import Schema
+from dpkern.data.draft import MISSING, blanks_of, draft_of, schema_text
 from dpkern.io.frame import Frame, Layout, has_header, line_of, read_text
 from dpkern.io.table import parse_labels
 
 HELP = "draft a public description of a raw table, with blanks for ranges and categories"
-_MISSING = ("", "?")
 # Words that mean a missing value in a column of numbers, which the draft then lists.
 _MISSING_WORDS = ("na", "n/a", "nan", "null", "none", "-", "#n/a", "#div/0!", "#value!")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
@@ -58,18 +60,29 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
         "public anyway"
     )
     add("--not-private-categories", action="store_true", help=what)
+    what = (
+        f"draft from this code book, CSV with the columns {', '.join(KEYS_OF_BOOK)} (categories, "
+        "and classes, separated by |), and say what the records hold that it does not provide for"
+    )
+    add("--code-book", metavar="FILE.csv", help=what)
     _arguments.add_column_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
-        refuse_output(arguments.out, arguments.data)
+        refuse_output(arguments.out, arguments.data, arguments.code_book)
+    book = None
+    if arguments.code_book is not None:
+        said = ("target", "silo_column", "ignore", "not_private_categories")
+        refuse_options(arguments, (n for n in said if getattr(arguments, n)), "the book says it")
+        book = read_columns(arguments.code_book)
     layout = _layout(arguments)
     frame = read_text(arguments.data, layout)
-    words = _missing_words(frame)
+    words = _missing_words(frame) if book is None else ()
+    columns = _columns(frame, words, layout, arguments) if book is None else with_file(book, frame)
     draft: dict[str, Any] = draft_of(
-        list(_columns(frame, words, layout, arguments)),
-        missing=(*_MISSING, *words),
+        list(columns),
+        missing=(*MISSING, *words),
         header=layout.names is None,
         sep=arguments.sep,
         comment=arguments.comment,
@@ -81,10 +94,13 @@ def run(arguments: argparse.Namespace) -> None:
         with replacing(arguments.out) as file:
             file.write(schema_text(draft).encode())
         print(f"draft of {len(frame)} columns in {arguments.out}")
-    listed = "; categories and labels are the records'" if arguments.not_private_categories else ""
-    remark(_NOT_PRIVATE.format(listed))
+    if book is None:
+        listed = "; categories and labels are the records'"
+        remark(_NOT_PRIVATE.format(listed if arguments.not_private_categories else ""))
     if blanks := blanks_of(draft["columns"]):
         remark(f"fill in the blanks (null) from a form, a handbook or the law: {blanks}")
+    elif book is not None:
+        say_mismatches(arguments.data, Schema.from_dict(draft), frame)
 
 
 def _layout(arguments: argparse.Namespace) -> Layout:
@@ -125,7 +141,7 @@ def _missing_words(frame: Frame) -> tuple[str, ...]:
     """Return the words for missing values beside which a column holds numbers alone."""
     found: set[str] = set()
     for fields in frame.values():
-        values = set(fields) - set(_MISSING)
+        values = set(fields) - set(MISSING)
         words = {text for text in values if text.lower() in _MISSING_WORDS}
         if values > words and all(map(is_number, values - words)):
             found |= words
@@ -177,7 +193,7 @@ def _columns(
         if name in ignored or name == silo:
             yield {"name": name, "kind": "silo" if name == silo else "ignore"}
             continue
-        values = set(fields) - {*_MISSING, *words}
+        values = set(fields) - {*MISSING, *words}
         _check_spelling(arguments.data, layout, name, fields, values)
         number = bool(values) and parse_labels(list(values)).dtype.kind != "U"
         listed = None

@@ -8,6 +8,7 @@ from dpkern.data.column import blank_keys
 
 VERSION = 1
 VERSION_KEY = "dpkern_schema"
+MISSING = ("", "?")  #: texts of a missing value in every column
 
 
 def blanks_of(columns: Sequence[Mapping[str, Any]]) -> str:

@@ -18,7 +18,7 @@ from dpkern._json import digest
 from dpkern._numbers import count, positive, refuse_unknown
 from dpkern._warn import warn
 from dpkern.data.column import KEYS, Column, Entry, assembled
-from dpkern.data.draft import VERSION, VERSION_KEY, blanks_of, schema_text
+from dpkern.data.draft import MISSING, VERSION, VERSION_KEY, blanks_of, schema_text
 from dpkern.data.frames import listed, table_columns
 from dpkern.data.outside import count_averaged, count_outside, outside_text, refuse_outside
 from dpkern.data.partition import How, Seed
@@ -99,7 +99,7 @@ class Schema:
     """
 
     columns: Sequence[Column]
-    missing: Sequence[str] = ("", "?")
+    missing: Sequence[str] = MISSING
     header: bool = True
     sep: str | None = None
     comment: str | None = None

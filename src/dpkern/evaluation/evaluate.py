@@ -21,13 +21,10 @@ from dpkern.data.persons import kept_rows
 from dpkern.evaluation.figures import Binned, Residuals, Score, with_intervals
 from dpkern.evaluation.sums import Sums, edges_of, of_several_classes, of_targets, of_two_classes
 from dpkern.privacy import Budget, Certificate, NoiseStream
-from dpkern.privacy.accountant.accountant import CHARGED, Accountant
-from dpkern.privacy.accountant.profiles import Bound
-from dpkern.privacy.certificate.identity import NOT_STATED, start_time
-from dpkern.privacy.certificate.ledger import Ledger
-from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person, unit_of
-from dpkern.privacy.guarantees.budget import check_budget, split_budget
-from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
+from dpkern.privacy.accountant.accountant import Accountant
+from dpkern.privacy.central import CentralReleases
+from dpkern.privacy.certificate.identity import NOT_STATED
+from dpkern.privacy.guarantees.budget import split_budget
 from dpkern.privacy.mechanisms.concordance import MOST_RECORDS, release_pairs
 from dpkern.solvers import SolverResult
 
@@ -216,9 +213,7 @@ def evaluate(
     >>> evaluation = dpkern.evaluate(result, X_test, y_test, budget=budget)
     >>> evaluation.auc, evaluation.scores["auc"].low
     """
-    check_budget(budget)
-    if not isinstance(accountant, Accountant | None):
-        raise TypeError(f"accountant must be an Accountant, got {type(accountant).__name__}")
+    run = CentralReleases(budget, accountant, neighbours=neighbours, max_records=max_records)
     threshold = _inner("threshold", threshold)
     confidence = _inner("confidence", confidence)
     if bins is not None and (bins := whole_number("bins", bins)) > _MOST_BINS:
@@ -232,61 +227,35 @@ def evaluate(
         records = records.taken(kept[0])
     n = len(records.y)
     size = n if public_size is None else whole_number("public_size", public_size)
-    of_record = budget_of_a_record(budget, 1 if max_records is None else max_records)
     with_pairs = records.two and not add_remove and 2 <= n <= MOST_RECORDS
-    mu_pairs, mu_sums = 0.0, of_record.mu
+    mu_pairs, mu_sums = 0.0, run.record_mu
     if with_pairs:
-        mu_pairs, mu_sums = split_budget(of_record.mu, (_PAIRS, 1.0 - _PAIRS), (1, 1))
-    unit = "one record" if max_records is None else unit_of(max_records)
-    stream, started = rng if isinstance(rng, NoiseStream) else NoiseStream(rng), start_time()
-    charge = None
-    if accountant is not None:
-        most = records.dim(_MOST + 1 if bins is None else bins + 1) + 2
-        bound, seeded = Bound(mu=budget.mu, n_draws=most), stream.kind != "os"
-        charge = accountant.begin(
-            "evaluate", bound, neighbours=neighbours, seeded=seeded, unit=unit
-        )
-    ledger = Ledger(None if charge is None else charge.make)
-    channel = Channel(ledger, stream, SEEN_BY["central"], neighbours)
-    try:
-        with np.errstate(all="ignore"):  # what is raised between releases tells of a record
-            pairs = None
-            if with_pairs:
-                pairs = release_pairs(channel, records.predicted, records.y == 1, mu_pairs)
-            if bins is None:
-                positives = 0.25 * size if pairs is None else pairs[1]
-                per_bin = _PER_BIN if with_pairs else _PER_BIN_WITHOUT_PAIRS
-                bins = 2 * (int(min(max(positives * mu_sums / per_bin, _FEWEST), _MOST)) // 2)
-            edges = edges_of(bins, threshold)
-            sums, std = records.sums(edges).release(channel, n, size, mu_sums)
-    finally:
-        if stream is not rng:
-            stream.wipe()
-    privacy = Certificate.from_ledger(
-        ledger,
-        trust="central",
-        noise=stream.kind,
-        neighbours=neighbours,
-        declared={
+        mu_pairs, mu_sums = split_budget(run.record_mu, (_PAIRS, 1.0 - _PAIRS), (1, 1))
+    most = records.dim(_MOST + 1 if bins is None else bins + 1) + 2
+    with run.charged("evaluate", most, rng) as channel:
+        pairs = None
+        if with_pairs:
+            pairs = release_pairs(channel, records.predicted, records.y == 1, mu_pairs)
+        if bins is None:
+            positives = 0.25 * size if pairs is None else pairs[1]
+            per_bin = _PER_BIN if with_pairs else _PER_BIN_WITHOUT_PAIRS
+            bins = 2 * (int(min(max(positives * mu_sums / per_bin, _FEWEST), _MOST)) // 2)
+        edges = edges_of(bins, threshold)
+        sums, std = records.sums(edges).release(channel, n, size, mu_sums)
+    privacy = run.certificate(
+        {
             "evaluated": records.task,
             "size": size,
             **records.declared(threshold, len(edges) - 1),
         },
-        at_delta=budget.delta,
         model=model.privacy.model if isinstance(model, SolverResult) else None,
-        started=started,
         sources={"target_bound": NOT_STATED} if records.task == "regression" else {},
         notes=(
             HELD_OUT,
             *((PUBLIC_SIZE,) if add_remove else ()),
             *(() if isinstance(model, SolverResult) else (ROW_WISE,)),
-            *(() if charge is None else (CHARGED,)),
         ),
     )
-    if max_records is not None:
-        privacy = for_a_person(privacy, max_records, divided=True)
-    if charge is not None:
-        charge.settle(privacy)
     if records.task == "regression":
         figures = Residuals(records.bound, std)
         scores = figures.with_intervals(sums, size, confidence)

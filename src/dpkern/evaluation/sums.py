@@ -34,8 +34,8 @@ from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 #: Losses are cut to it: a risk of 0.0025 of what happens.
 LARGEST_LOG_LOSS = 6.0
 WHAT = "sums of an evaluation"
-# Norms are enlarged, so that a vector is never scaled, whatever its rounding.
-_LARGER = 1.0 + 2.0**-20
+#: Norms are enlarged, so that a vector is never scaled, whatever its rounding.
+LARGER = 1.0 + 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Sums:
     dim: int
     clip: float
     distance: float
+    what: str = WHAT
 
     def release(
         self, channel: Channel, n: int, public_size: int, mu: float, n_threads: int | None = None
@@ -58,7 +59,7 @@ class Sums:
         root = math.sqrt(self.dim) * (1.0 + 2.0**-40)
         mechanism = GaussianSum(
             channel,
-            what=WHAT,
+            what=self.what,
             clip=self.clip,
             dim=self.dim,
             sizes=(public_size,),
@@ -91,7 +92,7 @@ def of_two_classes(risks: FloatArray, positive: IntArray, edges: FloatArray) -> 
         losses = np.where(y == 1, p, 1.0 - p)
         return _binned(p, y, edges, (p - y) ** 2, losses)
 
-    return Sums(vectors, 3 * _bins(edges) + 2, math.sqrt(1.375) * _LARGER, math.sqrt(3.5))
+    return Sums(vectors, 3 * _bins(edges) + 2, math.sqrt(1.375) * LARGER, math.sqrt(3.5))
 
 
 def of_several_classes(probabilities: FloatArray, labels: IntArray, edges: FloatArray) -> Sums:
@@ -110,7 +111,7 @@ def of_several_classes(probabilities: FloatArray, labels: IntArray, edges: Float
         return np.hstack([binned, counted])
 
     dim = 3 * _bins(edges) + 2 + K * K
-    return Sums(vectors, dim, math.sqrt(2.375) * _LARGER, math.sqrt(5.5))
+    return Sums(vectors, dim, math.sqrt(2.375) * LARGER, math.sqrt(5.5))
 
 
 def of_targets(predicted: FloatArray, y: FloatArray, middle: float, bound: float) -> Sums:
@@ -121,7 +122,7 @@ def of_targets(predicted: FloatArray, y: FloatArray, middle: float, bound: float
         r = _cut(target - _cut((predicted[rows] - middle) / bound))
         return np.column_stack([0.5 * r, r * r - 0.5, 0.5 * target, target * target - 0.5])
 
-    return Sums(vectors, 4, _LARGER, math.sqrt(2.58))
+    return Sums(vectors, 4, LARGER, math.sqrt(2.58))
 
 
 def _binned(

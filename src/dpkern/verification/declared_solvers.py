@@ -33,6 +33,7 @@ _SOLVERS = {
     "local_steps": "output_perturbation",
     "coverage": "private_range",
     "evaluated": "evaluation",
+    "described": "description",
 }
 # A private search has so many candidates, of half the step size each.
 _CANDIDATES = 8
@@ -40,12 +41,19 @@ _CANDIDATES = 8
 LINE = "recalibration: "
 # And those of estimates with standard errors.
 EST = "inference: sum of "
+# Columns of a description: squares of a vector's norm and of the distance of two, and the number of
+# coordinates beside the cells.
+_BLOCKS = {
+    "category": (1.0, 2.0, 0),
+    "number": (0.75, 1.79, 2),
+    "number or missing": (1.0, 1.79, 3),
+}
 # Bins of a range end at so many halvings of its wide bounds.
 _OCTAVES = 30
 
 
 class DeclaredSolver(DeclaredRun):
-    """The kinds of releases of every solver, of private ranges and of evaluations."""
+    """The kinds of releases of every solver, of private ranges, evaluations and descriptions."""
 
     @property
     def solver(self) -> str | None:
@@ -330,6 +338,18 @@ class DeclaredSolver(DeclaredRun):
         if task == "classification" and two and 2 <= n <= 1 << 25:
             pairs = "concordant less discordant pairs, and positives"
             yield Family(pairs, (1, 1), [[2.0 * (n - 1)]], dim=2)
+
+    def _description(self) -> Iterator[Family]:
+        columns, two = self._of("described"), self.unit == 2.0
+        pairs, square, dim = self._of("cross_tables"), 0.0 if two else 1.0, 0 if two else 1
+        for kind, cells in columns.values():
+            of_norm, of_distance, more = _BLOCKS[kind]
+            square += of_distance if two else of_norm
+            dim += cells + more
+        for cells in pairs.values():
+            square += 2.0 if two else 1.0
+            dim += cells
+        yield Family("sums of a description", (1, 1), [[math.sqrt(square)]], dim=dim)
 
 
 def _state(shift: float, L: float, E: float, gamma: float, left: float) -> float:

@@ -127,7 +127,8 @@ def compare(certificates: Sequence[Mapping[str, Any]], model: Mapping[str, Any])
     shown = computed if named else next(iter(stated), "none")
     more = f" or {len(stated) - 1} others" if len(stated) > 1 and not named else ""
     checks = [Check("model", shown[:_SHORT] + more, computed[:_SHORT], bool(named))]
-    fits = [run for run in named or runs if "evaluated" not in run["declared"]]
+    others = {"evaluated", "described"}
+    fits = [run for run in named or runs if not others & set(run["declared"])]
     if model["calibration"] is not None and fits:
         is_released = any(r["what"] == _RECALIBRATION for run in fits for r in run["releases"])
         stated_line = "released" if is_released else "not released"

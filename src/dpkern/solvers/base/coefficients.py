@@ -1,13 +1,19 @@
 """The coefficients of a model in the units of its records, and the noise in them."""
 
+import csv
+import io
+import json
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dpkern import _html
+from dpkern._files import refuse_unwritable, replacing
 from dpkern._text import aligned
 from dpkern._typing import FloatArray
 from dpkern.models.networks import MLP
@@ -63,20 +69,45 @@ class Coefficients(tuple[Coefficient, ...]):
     ----------
     note : str
         What the numbers are.
+    unit : str
+        What they change: "log odds", "target" or "margin", by one unit of the named quantity, or of
+        a category against the average of its column.
     n_more : int
         Number of coefficients that were left out of the tuple.
     """
 
     note: str
+    unit: str
     n_more: int
 
-    def __new__(cls, rows: Iterable[Coefficient], note: str, n_more: int = 0) -> "Coefficients":
+    def __new__(
+        cls, rows: Iterable[Coefficient], note: str, unit: str, n_more: int = 0
+    ) -> "Coefficients":
         self = super().__new__(cls, rows)
-        self.note, self.n_more = note, n_more
+        self.note, self.unit, self.n_more = note, unit, n_more
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Coefficients, (tuple(self), self.note, self.n_more)
+        return Coefficients, (tuple(self), self.note, self.unit, self.n_more)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write name, coefficient, noise_std and unit of all, as CSV or JSON by the path's suffix.
+
+        A standard deviation that is not known is blank, or null.
+        """
+        refuse_unwritable(path)
+        kind, text = Path(path).suffix.lower(), io.StringIO()
+        if kind == ".json":
+            rows = [{**row._asdict(), "unit": self.unit} for row in self]
+            text.write(json.dumps({"coefficients": rows, "note": self.note}, indent=1) + "\n")
+        elif kind == ".csv":
+            table = csv.writer(text, lineterminator="\n")
+            table.writerow([*Coefficient._fields, "unit"])
+            table.writerows([*row, self.unit] for row in self)
+        else:
+            raise ValueError(f"path must end in .csv or .json, got {os.fspath(path)!r}")
+        with replacing(path) as file:
+            file.write(text.getvalue().encode())
 
     def __str__(self) -> str:
         return "\n".join([*self.lines(), f"({self.note})"])
@@ -175,4 +206,6 @@ def coefficients(result: "SolverResult", most: int | None = None) -> Coefficient
             rows.append(Coefficient(f"{prefix}{name}", odds * float(row[j]), std))
     note = UNKNOWN if noise is None else PROVED if noise.proved else NOMINAL
     note = note if line is None else f"{LOG_ODDS}; {note}"
-    return Coefficients(rows, note, len(W) * (n - len(order)))
+    unit = "target" if result.classes is None else "margin"
+    unit = "log odds" if result.predicts_probabilities else unit
+    return Coefficients(rows, note, unit, len(W) * (n - len(order)))

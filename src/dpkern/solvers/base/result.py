@@ -28,6 +28,8 @@ from dpkern.solvers.base.coefficients import (
     is_linear,
 )
 from dpkern.solvers.base.inference import Inference, Summary, summary
+from dpkern.solvers.base.methods import methods_text
+from dpkern.solvers.base.onnx_model import onnx_model
 from dpkern.solvers.base.recalibration import Calibration
 
 FORMAT = 4
@@ -198,6 +200,31 @@ class SolverResult:
             When the model has no standard errors, or a contrast names no coefficient.
         """
         return summary(self, level, contrasts)
+
+    def methods(self) -> str:
+        """Return a paragraph for the methods section of a paper, with the numbers of this run."""
+        return methods_text(self)
+
+    def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Return the model as ONNX, and write it where a path is given; `dpkern[onnx]` has it.
+
+        The input "X" are rows (n, n_features) of doubles, encoded where the model has a schema. The
+        outputs are "label", "decision", as `decision_function` returns it, and "probabilities"
+        where there are any; of a regression "prediction" alone.
+
+        Raises
+        ------
+        ImportError
+            Where onnx is not installed.
+        ValueError
+            When the model is a user's own.
+        """
+        model = onnx_model(self)
+        if path is not None:
+            refuse_unwritable(path)
+            with replacing(path) as file:
+                file.write(model.SerializeToString())
+        return model
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the margins (n,) of rows X (n, n_features), or the scores (n, K) of K classes.

@@ -1,0 +1,79 @@
+"""A paragraph for the methods section of a paper, with the numbers of a run."""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from dpkern.models.networks import MLP
+from dpkern.privacy.certificate.report import in_words, report_entries
+
+if TYPE_CHECKING:  # which imports this module
+    from dpkern.solvers.base.result import SolverResult
+
+_NEIGHBOURS = {
+    "replace_one": "one record's values are replaced",
+    "add_remove": "one record is added or removed",
+}
+_LOSSES = {
+    "logistic": "logistic regression",
+    "squared": "linear regression",
+    "softmax": "softmax regression",
+}
+_GAUSSIAN = (
+    'Dong, Roth, Su, "Gaussian differential privacy", Journal of the Royal Statistical Society B, '
+    "2022"
+)
+
+
+def methods_text(result: "SolverResult") -> str:
+    """Return the paragraph that `SolverResult.methods` describes."""
+    privacy, oracle, transform = result.privacy, result.oracle, result.transform
+    declared, entries = privacy.declared, report_entries(privacy)
+    loss = oracle.loss if isinstance(oracle, MLP) else result.loss
+    model = _LOSSES.get(loss, f"a linear model with the {loss.replace('_', ' ')} loss")
+    if isinstance(oracle, MLP) and oracle.hidden:
+        hidden = ", ".join(map(str, oracle.hidden))
+        model = f"a perceptron with hidden layers of {hidden} units ({oracle.activation}, {loss})"
+    elif oracle is not None and not isinstance(oracle, MLP):
+        model = f"the model {oracle.name}"
+    sizes = [int(n) for n in declared.get("sizes", ())]
+    said = "a public number of" if privacy.neighbours == "add_remove" else ""
+    silos = f" in {len(sizes)} silos" if len(sizes) > 1 else ""
+    text = [
+        f"We fitted {model} on {transform.n_features} features of {said} {sum(sizes)} records"
+        f"{silos} with the solver {result.solver} [1] of dpkern {version('dpkern')}, in "
+        f"{result.n_rounds} rounds."
+    ]
+    clip = declared.get("clip")
+    if isinstance(clip, float) and clip < float("inf"):
+        text.append(f"The gradient of every record was clipped to the norm {clip:.4g}.")
+    if "sources" in entries:
+        bounds = "; ".join(entries["sources"].split("\n"))
+        text.append(f"What was taken as public, and where it is from: {bounds}.")
+    if not privacy.states_something:
+        text.append("No noise was added, or too little: the fit has no privacy guarantee.")
+    else:
+        mu = entries["mu"]
+        gaussian = "" if mu == "none" else f", mu {mu} in Gaussian differential privacy [2]"
+        text.append(
+            f"The fit is (epsilon, delta)-differentially private with epsilon {entries['epsilon']}"
+            f"{gaussian}, for {privacy.unit}, where neighbouring data sets are those in which "
+            f"{_NEIGHBOURS[privacy.neighbours]}, under {privacy.trust} trust: the adversary "
+            f"{privacy.adversary}."
+        )
+        words = in_words(privacy)
+        text.append(f"{words[0].upper()}{words[1:]}.")
+    if result.calibration is not None:
+        text.append("Predicted probabilities were recalibrated within the same budget.")
+    references = [f"[1] {_citation(result.solver)}"]
+    if privacy.states_something and entries["mu"] != "none":
+        references.append(f"[2] {_GAUSSIAN}.")
+    paragraph = " ".join(" ".join(text).split())
+    return "\n".join([paragraph, *references])
+
+
+def _citation(solver: str) -> str:
+    """Return what the page of the solver says of its papers."""
+    page = import_module(f"dpkern.solvers.{solver}").__doc__ or solver
+    text = " ".join(page.split("\n\n")[1].split()) if "\n\n" in page else page
+    return f"{text.rstrip(':.')}."
