@@ -175,7 +175,7 @@ def test_sums_are_those_of_numpy(releases):
     """Of scores and curvatures at the first steps, from the released means and moments."""
     made, _ = releases
     X, y = records("logistic", n=3000)
-    result = fit("logistic", X, y, budget=dpk.Budget(mu=1.0))
+    result = fit("logistic", X, y, budget=dpk.Budget(mu=1.0), clip=1.6)
     sums = {}
     for what, total, _, released in made:
         sums.setdefault(what.removeprefix("inference: sum of "), []).append((total, released))
@@ -202,7 +202,11 @@ def test_sums_are_those_of_numpy(releases):
     U = A @ W
     f = np.minimum(1.0, C**2 / np.sum(U**2, axis=1))
     (total, _), *_ = sums["scores"]
+    assert f.min() < 0.6
     np.testing.assert_allclose(total, (0.5 - (y + 1.0) / 2.0) * f @ U, rtol=1e-3, atol=1e-2)
+    (total, _), *_ = sums["curvatures"]
+    assert total[0].trace() == pytest.approx(np.sum(f * np.sum(U**2, axis=1)), rel=0.1)
+    assert dpk.verify(result.privacy.to_dict()).ok
 
 
 # ------------------------------------------------------------------------------------ intervals

@@ -24,7 +24,8 @@ from dpkern.data import SiloData, train_test_split
 from dpkern.models.losses import LOSS_OF_TASK, get_loss
 from dpkern.plotting import CompareRow, plot_compare
 from dpkern.privacy import Budget, Certificate, compose_sequential
-from dpkern.solvers import SOLVERS, Objective, SolverResult, chosen, solve, solve_many
+from dpkern.solvers import SOLVERS, Objective, SolverResult, solve, solve_many
+from dpkern.solvers.base.automatic import chosen
 from dpkern.solvers.base.options import SHARED
 
 HELP = "compare solvers over budgets on one split"

@@ -67,7 +67,7 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     function of that record and of released numbers, bit by bit, and is cut to its norm by itself.
     Everything else is post-processing.
     """
-    with np.errstate(all="ignore"):  # an error or a warning would depend on the records
+    with np.errstate(all="ignore"):  # of functions of records, which must not raise
         releases = Estimation(run, rounds)
         theta = releases.start()
         for t in run.numbered_rounds():

@@ -102,7 +102,7 @@ class Estimation:
         if run.plan.budget is None:
             self._limit = math.inf
         self._split(run.plan.budget, steps)
-        run.draw_no_conclusion()
+        self._run.draw_no_conclusion()
         self.W, J, self._weighted = self._geometry()
         self._U, self._f = self._whitened(self.W, run.plan.clip)
         penalty = objective.l2 * self._n * objective.penalized
