@@ -280,7 +280,7 @@ def vectors_of(data, w, line):
     z = kernels.glm_margins(data, w)
     run = type("Run", (), {"objective": type("Objective", (), {"n": data.n, "data": data})})
     recorded = Recorded(run, z, 0.5, 1.5, 1.0)
-    recorded._root(1.0)
+    recorded._root(1.0, np.abs(recorded._u) / 1.5)
     recorded._u = np.clip((z - 0.5) / 1.5, -1.0, 1.0)
     recorded._moments(1.0), recorded._scores(line, 1.0), recorded._residuals(line, 1.0)
     return seen

@@ -26,7 +26,7 @@ from dpkern.solvers.base.learning import LearningWatch
 from dpkern.solvers.base.objective import Objective, resolve_monitor
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain, sources
 from dpkern.solvers.base.plan import RunPlan, resolve
-from dpkern.solvers.base.recalibration import Calibration, recalibrate
+from dpkern.solvers.base.recalibration import Calibration, Temperature, recalibrate
 from dpkern.solvers.base.result import SolverResult, stored_model
 from dpkern.stream import PublicDraws
 
@@ -299,7 +299,7 @@ class Run(AbstractContextManager["Run"]):
     def _result(
         self,
         w: FloatArray,
-        calibration: Calibration | None = None,
+        calibration: Calibration | Temperature | None = None,
         noise: CoefficientNoise | None = None,
     ) -> SolverResult:
         data, loss = self.objective.data, self.objective.loss
