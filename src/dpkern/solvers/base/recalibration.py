@@ -71,10 +71,11 @@ _LEAST_SLOPE, _LARGEST_SPREAD = 0.1, 3.0
 _FEW_ERRORS = 1.25
 # Beyond these, slopes and rates say no more, and their squares and quotients are no numbers.
 _STEEPEST, _LEAST_RATE, _LARGEST_OFFSET = 1e6, 1e-7, 40.0
-# Of a temperature: so many over n mu is its share of mu^2, and at least the last; shares of that
-# for sizes and each of so many scores; clip norm; where scores are cut, over the typical
-# half-range; the error that is likely beforehand of log(1 / temperature), and its largest step.
-_SHARE_T, _LEAST_SHARE_T = 45.0, 0.01
+# Of a temperature: so many over n mu is its share of mu^2, and at least the next; none below the
+# last. Shares of that for sizes and each of so many scores; their clip norm, and where they are
+# cut, over the typical half-range; the error that is likely beforehand of log(1 / temperature),
+# and its largest step.
+_SHARE_T, _LEAST_SHARE_T, _SMALL_T = 45.0, 0.01, 300.0
 _SHARES_T, _STEPS_T = (0.2, 1.0), 2
 _SCORES_CLIP, _RANGE_T = 1.04, 1.4
 _PRIOR_ERROR_T, _LARGEST_STEP = 0.5, 1.0
@@ -233,7 +234,7 @@ def share_of_line(power: float) -> float:
 
 def share_of_temperature(power: float, d: int) -> float:
     """Return the share of mu^2 for a temperature, by n mu and the d coefficients of all classes."""
-    return 0.0 if power < max(_SMALL, d) else max(_SHARE_T / power, _LEAST_SHARE_T)
+    return 0.0 if power < max(_SMALL_T, d) else max(_SHARE_T / power, _LEAST_SHARE_T)
 
 
 def power_of_run(n: int, m: int, trust: str, mu: float) -> float:
