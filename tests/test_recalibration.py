@@ -11,6 +11,7 @@ from parties import Study
 
 import dpkern as dpk
 from dpkern import kernels
+from dpkern.privacy import BudgetWarning
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms import gaussian_sum
 from dpkern.solvers.base import recalibration as module
@@ -153,6 +154,16 @@ def test_persons_by_the_group_bound_are_covered():
     assert 1.0 - 1e-6 <= result.privacy.epsilon(1e-6) <= 1.0
     clipped = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1, person_clip=1.5)
     assert clipped.calibration is None
+
+
+@pytest.mark.parametrize("solver", ["gradient_descent", "ridge"])
+def test_a_large_budget_warns_where_it_was_made_alone(solver):
+    with pytest.warns(BudgetWarning):
+        budget = dpk.Budget(mu=13.0)
+    data = records(8000, person=np.arange(8000) // 2, max_records=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BudgetWarning)
+        dpk.solve(solver, data, budget=budget, rng=1)
 
 
 def test_few_records_have_none():
