@@ -224,8 +224,10 @@ def plan(
     -----
     No record is read and nothing is released, so that a plan costs nothing. The predicted error is
     the excess risk of classification (0-1 loss), fitted to measurements on public sets: expect a
-    factor of three. Seconds are those of dense records, from the time that a gradient of synthetic
-    ones takes on this machine; sparse records with few entries take less.
+    factor of three. There is no such figure for the area under the ROC curve: fitted to the same
+    sets (docs/utility.md), one was off by more than that on nearly half of what was left out.
+    Seconds are those of dense records, from the time that a gradient of synthetic ones takes on
+    this machine; sparse records with few entries take less.
 
     Examples
     --------
