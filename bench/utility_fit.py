@@ -17,7 +17,7 @@ from bench.utility_sets import SETS
 from bench.utility_text import Cells, Row, percent, table
 from dpkern import Budget
 from dpkern.planning import FORM, entries_of_a_run, excess_risk, expected_seconds
-from dpkern.solvers import SOLVERS
+from dpkern.solvers import COMPARED, SOLVERS
 
 FACTOR, SECONDS_FACTOR = 3.0, 2.0  # within which a prediction counts as right
 _LEAST_TOLD, _LEAST_FITTED = 0.002, 0.001
@@ -87,7 +87,7 @@ def fit(cells: Iterable[Measured], form: tuple[float, float] = FORM) -> Constant
         by_solver.setdefault(cell.solver, []).append(cell)
     of_d, least = form
     constants = {}
-    for solver in SOLVERS:
+    for solver in COMPARED:
         here = by_solver.get(solver, [])
         if len(here) > 1:
             ratios = np.array([cell.d**of_d / cell.x for cell in here])
@@ -106,7 +106,7 @@ def fit_times(seconds: Iterable[Row], facts: dict[str, Row]) -> Constants:
         terms = [entries * row["pace"] / unit, row["steps"] * 1e-6 / unit]
         by_solver.setdefault(solver, []).append(terms)
     constants = {}
-    for solver in SOLVERS:
+    for solver in COMPARED:
         here = np.array(by_solver.get(solver, []))
         if len(here) > 1:
             passes, python = nnls(here, np.ones(len(here)))[0]
@@ -145,7 +145,11 @@ def left_out(cells: list[Measured], form: tuple[float, float]) -> float:
 
 def declared(field: str) -> Constants:
     """A field of the declarations of all solvers, "error" or "seconds"."""
-    return {name: getattr(solver.declaration, field) for name, solver in SOLVERS.items()}
+    return {
+        name: getattr(solver.declaration, field)
+        for name, solver in SOLVERS.items()
+        if name in COMPARED
+    }
 
 
 def lines_for_declarations(field: str, constants: Constants) -> str:

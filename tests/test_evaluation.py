@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import brier_score_loss, log_loss, r2_score, roc_auc_score
+from sklearn.svm import LinearSVC
 
 import dpkern as dpk
 from dpkern.estimators import DPLogisticRegression
@@ -487,6 +488,12 @@ def test_few_records_have_scores_within_their_ranges():
         (lambda X: ["high"] * len(X), {"classes": [0, 1]}, "model must predict an array of real"),
         (lambda X: None, {"classes": [0, 1]}, "model must predict an array of real"),
         (object(), {"target_bound": 1.0}, "model must be .* have predict,"),
+        (
+            LinearSVC().fit([[0], [1]], [0, 1]),
+            {},
+            "LinearSVC, which predicts labels: for",
+        ),
+        (risks, {"classes": "ab"}, "classes must be the list of labels"),
         (risks, {"target_bound": 1e200}, "target_bound must be from 1e-100 to 1e"),
         (risks, {"classes": [0, 1], "confidence": 1.0 - 2.0**-53}, "confidence must be from"),
         (risks, {"classes": [0, 1], "threshold": 5e-324}, "threshold must be from"),

@@ -92,6 +92,10 @@ def of_task(task):
         labels = np.digitize(z, [-1.0, 1.0]) + 7
         how |= {"task": "multiclass", "classes": [7, 8, 9], "feature_range": (-2.0, 2.0)}
         solver["model"] = dpk.MLP(hidden=(6, 5), activation=task, loss="softmax")
+    elif task == "softmax":
+        labels = np.digitize(z, [-1.0, 1.0])
+        how |= {"task": "multiclass", "classes": [0, 1, 2], "intercept": True}
+        solver["model"] = dpk.MLP(hidden=())
     elif task == "margin":
         labels = np.where(z > 0, "ill", "well")
         solver["model"] = dpk.MLP(hidden=(3,), loss="logistic")
@@ -100,7 +104,7 @@ def of_task(task):
 
 
 @pytest.mark.parametrize(
-    "task", ["regression", "hinge", "plain", "relu", "tanh", "margin", "schema"]
+    "task", ["regression", "hinge", "plain", "relu", "tanh", "softmax", "margin", "schema"]
 )
 def test_onnx_graphs_predict_as_the_model(task, tmp_path, model):
     runtime = pytest.importorskip("onnxruntime")
@@ -110,6 +114,7 @@ def test_onnx_graphs_predict_as_the_model(task, tmp_path, model):
         assert result.calibration is not None
     else:
         result, X = of_task(task)
+        assert (result.calibration is not None) == (task == "softmax")
     made = result.to_onnx(tmp_path / "m.onnx")
     onnx.checker.check_model(made, full_check=True)
     session = runtime.InferenceSession(tmp_path / "m.onnx")

@@ -23,7 +23,7 @@ from dpkern.privacy.certificate import identity, report
 from dpkern.privacy.certificate.identity import NOT_STATED, READ, model_digest
 from dpkern.privacy.certificate.page import page
 from dpkern.solvers.base import run as run_module
-from dpkern.solvers.base.recalibration import Calibration
+from dpkern.solvers.base.recalibration import Calibration, Temperature
 from dpkern.solvers.base.result import stored_model
 from dpkern.verification import models as verified
 
@@ -281,6 +281,11 @@ def test_a_line_that_was_not_released_is_refused(tmp_path):
     result = fitted()
     line = Calibration(slope=1.0, offset=0.0, centre=0.0, unit=1.0, slope_error=0.1)
     changed = replace(result, calibration=line)
+    named = replace(result.privacy, model=digest_of(changed))
+    replace(changed, privacy=named).save(tmp_path / "model.npz")
+    assert failed(tmp_path / "model.npz") == ["calibration"]
+    result = fitted("dense-multiclass", solver="minibatch_sgd", model=dpk.MLP(hidden=()))
+    changed = replace(result, calibration=Temperature(temperature=2.0, slope_error=0.1))
     named = replace(result.privacy, model=digest_of(changed))
     replace(changed, privacy=named).save(tmp_path / "model.npz")
     assert failed(tmp_path / "model.npz") == ["calibration"]

@@ -25,6 +25,7 @@ GAUSSIAN = [
     for name, solver in SOLVERS.items()
     for trust in solver.declaration.trusts
     if solver.declaration.gaussian and trust != "shuffle" and (name, trust) != ("admm", "silo")
+    if not solver.declaration.estimates  # which take no persons
 ]
 
 

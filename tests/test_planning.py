@@ -62,6 +62,16 @@ def test_the_plan_leaves_a_recalibration_its_share(trust, m):
     (row,) = [row for row in plan.rows if row.solver == "gradient_descent"]
     assert result.calibration is not None
     assert {k: result.parameters[k] for k in row.settings} == pytest.approx(row.settings)
+    labels = rng.integers(0, 3, 6000)
+    data = dpk.SiloData.split(
+        X, labels, m, seed=0, row_bound=1.0, task="multiclass", classes=[0, 1, 2]
+    )
+    bound = float(np.hypot(1.0, 1.0))
+    plan = dpk.plan(6000, 7, budget=BUDGET, row_bound=bound, m=m, trust=trust, n_classes=3)
+    result = dpk.solve("auto", data, budget=BUDGET, trust=trust, rng=0)
+    assert result.calibration is not None
+    settings = plan.best.settings
+    assert {k: result.parameters[k] for k in settings} == pytest.approx(settings)
 
 
 def test_auto_takes_the_model_that_suits_the_task():

@@ -11,6 +11,7 @@ from parties import Study
 
 import dpkern as dpk
 from dpkern import kernels
+from dpkern.privacy import BudgetWarning
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms import gaussian_sum
 from dpkern.solvers.base import recalibration as module
@@ -155,6 +156,16 @@ def test_persons_by_the_group_bound_are_covered():
     assert clipped.calibration is None
 
 
+@pytest.mark.parametrize("solver", ["gradient_descent", "ridge"])
+def test_a_large_budget_warns_where_it_was_made_alone(solver):
+    with pytest.warns(BudgetWarning):
+        budget = dpk.Budget(mu=13.0)
+    data = records(8000, person=np.arange(8000) // 2, max_records=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BudgetWarning)
+        dpk.solve(solver, data, budget=budget, rng=1)
+
+
 def test_few_records_have_none():
     assert dpk.solve("gradient_descent", records(1500), budget=BUDGET, rng=1).calibration is None
 
@@ -280,7 +291,7 @@ def vectors_of(data, w, line):
     z = kernels.glm_margins(data, w)
     run = type("Run", (), {"objective": type("Objective", (), {"n": data.n, "data": data})})
     recorded = Recorded(run, z, 0.5, 1.5, 1.0)
-    recorded._root(1.0)
+    recorded._root(1.0, np.abs(recorded._u) / 1.5)
     recorded._u = np.clip((z - 0.5) / 1.5, -1.0, 1.0)
     recorded._moments(1.0), recorded._scores(line, 1.0), recorded._residuals(line, 1.0)
     return seen

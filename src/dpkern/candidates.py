@@ -121,14 +121,14 @@ class Candidates:
                 "operator must be a name in a selection: a Declared reads records of its own, "
                 "which are not divided into those that train and those that score"
             )
-        with begin(declaration, data, Budget(mu=mu), values) as run:
+        with begin(declaration, data, Budget.part(mu), values) as run:
             float(run.plan.clip)  # raises where there is none
         return values
 
     def solve(self, settings: Settings, data: SiloData, mu: float, rng: Any) -> SolverResult:
         """Return the run of a candidate."""
         arguments = {**self.shared, **settings}
-        return SOLVERS[arguments.pop("solver")](data, budget=Budget(mu=mu), rng=rng, **arguments)
+        return SOLVERS[arguments.pop("solver")](data, budget=Budget.part(mu), rng=rng, **arguments)
 
 
 def _value(values: Any, generator: np.random.Generator) -> Any:

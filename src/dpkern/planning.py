@@ -26,7 +26,11 @@ from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.automatic import chosen
 from dpkern.solvers.base.options import SHARED, check_choice
 from dpkern.solvers.base.public_numbers import PublicNumbers
-from dpkern.solvers.base.recalibration import power_of_run, share_of_line
+from dpkern.solvers.base.recalibration import (
+    power_of_run,
+    share_of_line,
+    share_of_temperature,
+)
 from dpkern.solvers.base.settings import is_auto, moments_suffice
 
 # Excess risk, test error above that without privacy: least + A (d^q / x)^p, where x = 2 mu / u is
@@ -221,8 +225,10 @@ def plan(
     -----
     No record is read and nothing is released, so that a plan costs nothing. The predicted error is
     the excess risk of classification (0-1 loss), fitted to measurements on public sets: expect a
-    factor of three. Seconds are those of dense records, from the time that a gradient of synthetic
-    ones takes on this machine; sparse records with few entries take less.
+    factor of three. There is no such figure for the area under the ROC curve: fitted to the same
+    sets (docs/utility.md), one was off by more than that on nearly half of what was left out.
+    Seconds are those of dense records, from the time that a gradient of synthetic ones takes on
+    this machine; sparse records with few entries take less.
 
     Examples
     --------
@@ -266,7 +272,7 @@ def plan(
     # Hidden local steps have no bound for added records, nor for other than linear models.
     hidden_sizes = neighbours == "add_remove"
     rows = [
-        _planned(name, numbers, stated, n, K, pace, m, transport, K == 2 and phi.name == "logistic")
+        _planned(name, numbers, stated, n, K, pace, m, transport, phi.name == "logistic")
         for name, solver in SOLVERS.items()
         if trust in solver.declaration.trusts
         and (K == 2 or solver.declaration.models == "any")
@@ -313,7 +319,8 @@ def _planned(
         given |= declaration.of_silos
     secret = given.get("sampling") == AMPLIFIES[given["neighbours"]]
     if recalibrated and declaration.gaussian and not secret:
-        share = share_of_line(power_of_run(n, m, numbers.trust, numbers.mu))
+        power = power_of_run(n, m, numbers.trust, numbers.mu)
+        share = share_of_line(power) if K == 2 else share_of_temperature(power, K * d)
         numbers = replace(numbers, mu=math.sqrt(1.0 - share) * numbers.mu)
     found = declaration.settings(numbers, given)
     # Rounds that are fixed by default take their time and their noise too.

@@ -351,7 +351,7 @@ def _best(
     best: _Outcome | None = None
     of_record = guarantee.mu  # of the score, where one record may be one of a person's
     if train.persons is not None:
-        of_record = budget_of_a_record(Budget(mu=guarantee.mu), train.persons.max_records).mu
+        of_record = budget_of_a_record(Budget.part(guarantee.mu), train.persons.max_records).mu
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for _ in range(guarantee.number_of_runs(int.from_bytes(words.tobytes(), "little"))):

@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> None:
     results: list[SolverResult] = []
     accountant = None if ledger is None else Accountant(ledger)
     parameters |= {"budget": budget, "progress": sys.stderr.isatty()}
-    parameters["inference"] = arguments.inference
+    parameters |= {"inference": True} if arguments.inference else {}
     if accountant is not None:
         parameters["accountant"] = accountant
     try:

@@ -13,13 +13,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpkern._numbers import refuse_unknown
 from dpkern.data import SiloData
 from dpkern.data.labels import target_bounds
 from dpkern.estimators.base import PrivateClassifier, PrivateEstimator
 from dpkern.privacy import Certificate
 from dpkern.selection import SelectionResult, select
+from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.automatic import chosen
-from dpkern.solvers.base.options import check_choice
+from dpkern.solvers.base.options import SHARED, check_choice
 
 # Scores of labels in `dpkern.select`, by their names in scikit-learn.
 _SCORES = {"accuracy": "accuracy", "roc_auc": "auc", "neg_log_loss": "log_loss"}
@@ -166,7 +168,10 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         """Return the candidates' parameters; those of distributions are drawn without records."""
         spaces = self.distributions
         spaces = [spaces] if isinstance(spaces, Mapping) else list(spaces)
+        options = {name for solver in SOLVERS.values() for name in solver.declaration.own}
+        names = [*estimator.get_params(), *SHARED, *sorted(options)]
         for name in {name for space in spaces for name in space}:
+            refuse_unknown("distributions", [name], names)
             if name in _FIXED:
                 raise ValueError(
                     f"distributions must not hold {name!r}, which all fits of a search share: set "

@@ -15,8 +15,8 @@ from dpkern._numbers import count as whole_number
 from dpkern._numbers import counted, probability
 from dpkern._text import aligned, rounded_up
 from dpkern._typing import FloatArray, IntArray
+from dpkern.data.labels import declared_labels, target_bounds, targets
 from dpkern.data.labels import labels as checked_labels
-from dpkern.data.labels import target_bounds, targets
 from dpkern.data.persons import kept_rows
 from dpkern.evaluation.figures import Binned, Residuals, Score, with_intervals
 from dpkern.evaluation.sums import Sums, edges_of, of_several_classes, of_targets, of_two_classes
@@ -346,7 +346,8 @@ class _Records:
             )
         predicted, risks = _predicted(model, X)
         n = predicted.shape[0] if predicted.ndim else 0
-        task: Any = "classification" if len(np.asarray(known)) == 2 else "multiclass"
+        known = declared_labels(known)
+        task: Any = "classification" if len(known) == 2 else "multiclass"
         numbers, _, found = targets(checked_labels(y, n), task, known)
         assert found is not None
         if task == "classification":
@@ -417,9 +418,16 @@ def _predicted(model: Any, X: ArrayLike) -> tuple[FloatArray, bool]:
 def _function(model: Any, method: str) -> Callable[[Any], Any]:
     function: Callable[[Any], Any] = getattr(model, method, model)
     if not callable(function) or isinstance(function, type):
+        cure = ""
+        if method == "predict_proba" and hasattr(model, "predict"):
+            cure = (
+                ", which predicts labels: for their accuracy, give a function that returns whether "
+                "a row's label is the positive one (of several classes a row of 0 and one 1), and "
+                "classes"
+            )
         raise TypeError(
             f"model must be a SolverResult, have {method}, or be a function, got "
-            f"{getattr(model, '__name__', type(model).__name__)}"
+            f"{getattr(model, '__name__', type(model).__name__)}{cure}"
         )
     return function
 

@@ -39,6 +39,7 @@ _SOLVERS = {
 _CANDIDATES = 8
 # How the descriptions of what a recalibration releases begin.
 LINE = "recalibration: "
+TEMPERATURE = f"{LINE}sum of scores and information of the temperature"
 # And those of estimates with standard errors.
 EST = "inference: sum of "
 # Columns of a description: squares of a vector's norm and of the distance of two, and the number of
@@ -82,8 +83,11 @@ class DeclaredSolver(DeclaredRun):
         return self._about(what, 1, D, dim=1)
 
     def _recalibration(self) -> Iterator[Family]:
-        """Return the releases of a line of margins."""
+        """Return the releases of a line of margins, or of the temperature of a model's scores."""
         yield self._about(f"{LINE}sum of sizes of margins", 1, 0.5 * self.unit, dim=1)
+        if self._declared.get("model") is not None:
+            yield self._about(TEMPERATURE, 2, 1.04 * self.unit, dim=2)
+            return
         yield self._about(f"{LINE}sum of moments of margins and labels", 1, 1.22 * self.unit, dim=4)
         yield self._about(f"{LINE}sum of scores of the line", 3, self.unit, dim=2)
         yield self._about(f"{LINE}sum of risks less labels", 1, self.unit, dim=1)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from dpkern.verification.checks import TAKEN, Check
+from dpkern.verification.declared_solvers import TEMPERATURE
 
 #: What of a model's header predicts.
 HEADER = ("intercept", "transform", "loss", "oracle", "feature_names", "schema", "calibration")
@@ -130,7 +131,11 @@ def compare(certificates: Sequence[Mapping[str, Any]], model: Mapping[str, Any])
     others = {"evaluated", "described"}
     fits = [run for run in named or runs if not others & set(run["declared"])]
     if model["calibration"] is not None and fits:
-        is_released = any(r["what"] == _RECALIBRATION for run in fits for r in run["releases"])
+        line = model["calibration"]
+        last = _RECALIBRATION
+        if isinstance(line, Mapping) and "temperature" in line:
+            last = TEMPERATURE
+        is_released = any(r["what"] == last for run in fits for r in run["releases"])
         stated_line = "released" if is_released else "not released"
         checks.append(Check("calibration", stated_line, "in the model", is_released))
     return checks

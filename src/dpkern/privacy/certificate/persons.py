@@ -34,7 +34,7 @@ def budget_of_a_record(budget: Budget, records: float) -> Budget:
     mu = round_down(Fraction(budget.mu) / Fraction(records))
     if mu == 0.0:
         raise ValueError(f"max_records must leave a budget for a record, got {records!r}")
-    return Budget(mu=mu)
+    return Budget.part(mu)
 
 
 def for_a_person(certificate: Certificate, max_records: int, *, divided: bool) -> Certificate:

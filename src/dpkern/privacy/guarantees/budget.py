@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Self
 
 from dpkern._numbers import count, positive, probability
 from dpkern._warn import warn
@@ -135,11 +136,23 @@ class Budget:
             rho = positive("rho", rho)
             mu = sqrt_down(2 * Fraction(rho))
         mu = positive("mu", mu)
+        self._set(epsilon, delta, mu, rho)
+        self._warn()
+
+    @classmethod
+    def part(cls, mu: float) -> Self:
+        """Return a part of a budget that was stated, which warned of itself."""
+        found = object.__new__(cls)
+        found._set(None, None, positive("mu", mu), None)
+        return found
+
+    def _set(
+        self, epsilon: float | None, delta: float | None, mu: float, rho: float | None
+    ) -> None:
         if rho is None:
             rho = round_down(Fraction(mu) ** 2 / 2)
         for name, value in (("epsilon", epsilon), ("delta", delta), ("mu", mu), ("rho", rho)):
             object.__setattr__(self, name, value)
-        self._warn()
 
     def _warn(self) -> None:
         """Warn of a budget that protects little."""

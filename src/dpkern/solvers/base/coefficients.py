@@ -30,6 +30,7 @@ NOMINAL = (
 )
 UNKNOWN = "the noise in the coefficients of this solver is not known"
 LOG_ODDS = "coefficients are those of the log odds, cut off where margins exceed the unit"
+LOGITS = "coefficients are those of the logits of the classes"
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,7 @@ def coefficients(result: "SolverResult", most: int | None = None) -> Coefficient
     noise, line = result.noise, result.calibration
     odds = 1.0
     if line is not None:
-        odds = line.slope / line.unit
-        constants = odds * (constants - line.centre) + line.offset
+        odds, constants = line.factor, line.uncut(constants)
     size = np.abs(values).max(axis=0)
     ratio = np.divide(size, norms, out=np.zeros(n), where=norms > 0.0)
     order = np.argsort(-ratio, kind="stable")[:most].tolist()
@@ -205,7 +205,8 @@ def coefficients(result: "SolverResult", most: int | None = None) -> Coefficient
             std = None if noise is None else odds * noise.std * float(norms[j])
             rows.append(Coefficient(f"{prefix}{name}", odds * float(row[j]), std))
     note = UNKNOWN if noise is None else PROVED if noise.proved else NOMINAL
-    note = note if line is None else f"{LOG_ODDS}; {note}"
+    if line is not None:
+        note = f"{LOG_ODDS if len(W) == 1 else LOGITS}; {note}"
     unit = "target" if result.classes is None else "margin"
     unit = "log odds" if result.predicts_probabilities else unit
     return Coefficients(rows, note, unit, len(W) * (n - len(order)))

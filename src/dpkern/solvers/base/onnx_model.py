@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpkern.models.networks import MLP
+from dpkern.solvers.base.recalibration import Temperature
 
 if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult
@@ -105,7 +106,10 @@ def _outputs(graph: _Graph, result: "SolverResult") -> dict[str, tuple[int, ...]
         x = graph.node("MatMul", x, result.coef[:, np.newaxis])
         x = graph.node("Add", x, np.float64(result.intercept))
         x = graph.node("Mul", x, ratio) if ratio else x
-    if (line := result.calibration) is not None:
+    line = result.calibration
+    if isinstance(line, Temperature):
+        x = graph.node("Mul", x, np.float64(line.factor))
+    elif line is not None:
         u = graph.node("Div", graph.node("Sub", x, line.centre), np.float64(line.unit))
         u = graph.node("Clip", u, np.float64(-1.0), np.float64(1.0))
         x = graph.node("Add", graph.node("Mul", u, line.slope), np.float64(line.offset))

@@ -189,7 +189,7 @@ def resolve(
     given["recalibrate"] = share > 0.0
     if of_record is not None and share > 0.0:
         rest, recalibration_mu = split_budget(of_record.mu, (1.0 - share, share), (1, 1))
-        of_record = of_settings = Budget(mu=rest)
+        of_record = of_settings = Budget.part(rest)
     given = resolve_settings(declaration.settings, objective, of_settings, given)
     announce_length(objective, {k: given[k] for k in REPEATS if isinstance(given.get(k), int)})
     plan = RunPlan(

@@ -1,4 +1,4 @@
-"""Recalibration: a line from a released model's margins to log odds.
+"""Recalibration: a line from a released model's margins to log odds, or a temperature.
 
 A small clip norm makes a robust loss, whose scores rank well and have the wrong scale. With the
 released model w and its intercept c, a margin z_i = x_i . w is a function of one record and of
@@ -16,12 +16,20 @@ u_i = clamp((z_i - c) / s, -1, 1). The second gives a line by a linear discrimin
 steps of Fisher's scoring improve, with the information of u as a normal variable; the last makes
 the mean risk that of the records. All else is post-processing (docs/proofs/recalibration.md).
 Targets have no such line: steps for them are not cut short, and a line only adds noise.
+
+Scores z of several classes are divided by a temperature (Guo et al., "On calibration of modern
+neural networks", ICML 2017), which changes no label. With p = softmax(z / temperature), and the
+half-range (max z - min z) / 2 in place of |z_i - c|, of which 1.4 m^2 times its bound is s,
+
+    sum_i ( clamp((E_p z - z_y) / s, -1, 1), 2 min(Var_p(z) / s^2, 1/4) - 1/4 )    twice, C = 1.04
+
+is the derivative of the log loss by 1 / temperature, clipped, and the information of it.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +37,7 @@ from dpkern import kernels
 from dpkern._typing import FloatArray
 from dpkern.kernels.glm import loss_derivatives
 from dpkern.models.losses import Loss
+from dpkern.models.networks import MLP
 from dpkern.models.penalties import Constraint
 from dpkern.privacy import Budget, split_budget
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
@@ -62,6 +71,16 @@ _LEAST_SLOPE, _LARGEST_SPREAD = 0.1, 3.0
 _FEW_ERRORS = 1.25
 # Beyond these, slopes and rates say no more, and their squares and quotients are no numbers.
 _STEEPEST, _LEAST_RATE, _LARGEST_OFFSET = 1e6, 1e-7, 40.0
+# Of a temperature: so many over n mu is its share of mu^2, and at least the next; none below the
+# last. Shares of that for sizes and each of so many scores; their clip norm, and where they are
+# cut, over the typical half-range; the error that is likely beforehand of log(1 / temperature),
+# and its largest step.
+_SHARE_T, _LEAST_SHARE_T, _SMALL_T = 45.0, 0.01, 300.0
+_SHARES_T, _STEPS_T = (0.2, 1.0), 2
+_SCORES_CLIP, _RANGE_T = 1.04, 1.4
+_PRIOR_ERROR_T, _LARGEST_STEP = 0.5, 1.0
+# Numbers that are in memory together for each of a few arrays.
+_NUMBERS = 1 << 20
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 _WEIGHTS /= _WEIGHTS.sum()
 
@@ -69,6 +88,7 @@ SIZES = "recalibration: sum of sizes of margins"
 MOMENTS = "recalibration: sum of moments of margins and labels"
 SCORES = "recalibration: sum of scores of the line"
 RESIDUALS = "recalibration: sum of risks less labels"
+TEMPERATURE = "recalibration: sum of scores and information of the temperature"
 
 NO_SLOPE = (
     "little learnt, as far as the releases tell: labels depend on the model's scores by a slope of "
@@ -98,6 +118,17 @@ class Calibration:
     unit: float
     slope_error: float
 
+    name: ClassVar[str] = "log odds"
+
+    @property
+    def factor(self) -> float:
+        """By how much log odds grow with a margin that is not cut."""
+        return self.slope / self.unit
+
+    def uncut(self, margins: FloatArray) -> FloatArray:
+        """Return log odds for margins as if none were cut."""
+        return self.factor * (margins - self.centre) + self.offset
+
     def apply(self, margins: FloatArray) -> FloatArray:
         """Return log odds for margins of any shape."""
         u = np.clip((margins - self.centre) / self.unit, -1.0, 1.0)
@@ -113,9 +144,55 @@ class Calibration:
     @property
     def finding(self) -> str:
         """What the slope says against the model, or nothing."""
-        if self.slope >= _FEW_ERRORS * self.slope_error:
-            return ""
-        return NO_SLOPE.format(self.slope, self.slope_error)
+        return _finding(self.slope, self.slope_error)
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """The temperature by which scores of several classes are divided: they are logits then.
+
+    Attributes
+    ----------
+    temperature : float
+    slope_error : float
+        Standard error of 1 / temperature, as of the slope of a `Calibration`.
+    """
+
+    temperature: float
+    slope_error: float
+
+    name: ClassVar[str] = "logits"
+
+    @property
+    def factor(self) -> float:
+        """By how much logits grow with a score."""
+        return 1.0 / self.temperature
+
+    def apply(self, scores: FloatArray) -> FloatArray:
+        """Return logits for scores of any shape."""
+        return self.factor * scores
+
+    uncut = apply
+
+    def __str__(self) -> str:
+        return (
+            f"score / {self.temperature:.4g} "
+            f"(standard error of 1 / temperature {self.slope_error:.2g})"
+        )
+
+    @property
+    def finding(self) -> str:
+        """What the temperature says against the model, or nothing."""
+        return _finding(self.factor, self.slope_error)
+
+
+def stored_calibration(values: Mapping[str, float]) -> Calibration | Temperature:
+    """Return a calibration from its fields in a file."""
+    return Temperature(**values) if "temperature" in values else Calibration(**values)
+
+
+def _finding(slope: float, error: float) -> str:
+    return "" if slope >= _FEW_ERRORS * error else NO_SLOPE.format(slope, error)
 
 
 def recalibration_share(
@@ -131,7 +208,9 @@ def recalibration_share(
     guarantee of all releases is Gaussian DP, for a record or for groups of them.
     """
     data, loss = objective.data, objective.loss
-    labels = data.task == "classification" and isinstance(loss, Loss) and loss.name == "logistic"
+    binary = data.task == "classification" and isinstance(loss, Loss) and loss.name == "logistic"
+    several = isinstance(loss, MLP) and loss.loss == "softmax" and not loss.hidden
+    labels = binary or several
     if (
         not (given["recalibrate"] and given["clip"] == "auto" and labels and declaration.gaussian)
         or declaration.estimates
@@ -145,7 +224,8 @@ def recalibration_share(
         or isinstance(objective.other, Constraint)
     ):
         return 0.0
-    return share_of_line(power_of_run(objective.n, data.m, given["trust"], budget.mu))
+    power = power_of_run(objective.n, data.m, given["trust"], budget.mu)
+    return share_of_temperature(power, objective.dim) if several else share_of_line(power)
 
 
 def share_of_line(power: float) -> float:
@@ -153,45 +233,111 @@ def share_of_line(power: float) -> float:
     return 0.0 if power < _SMALL else min(max(_SHARE / power, _LEAST_SHARE), _MOST_SHARE)
 
 
+def share_of_temperature(power: float, d: int) -> float:
+    """Return the share of mu^2 for a temperature, by n mu and the d coefficients of all classes."""
+    return 0.0 if power < max(_SMALL_T, d) else max(_SHARE_T / power, _LEAST_SHARE_T)
+
+
 def power_of_run(n: int, m: int, trust: str, mu: float) -> float:
     """Return n mu, or what it is under silo trust, where every silo adds noise."""
     return n * mu / math.sqrt(m if trust == "silo" else 1)
 
 
-def recalibrate(run: "Run", w: FloatArray) -> Calibration | None:
-    """Release the line of a model's margins; None where the run has none, or the model is none."""
-    plan, data, mu = run.plan, run.objective.data, run.plan.recalibration_mu
+def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
+    """Release the line of a model's margins, or the temperature of its scores.
+
+    None where the run has neither, or the model is none.
+    """
+    plan, objective, mu = run.plan, run.objective, run.plan.recalibration_mu
     if mu is None or plan.budget is None or not np.isfinite(w).all():
         return None
-    largest = float(np.linalg.norm(w)) * data.row_bound
+    data, loss = objective.data, objective.loss
+    here = slice(0, data.offsets[-1])  # the records that are here
+
+    def margins(v: FloatArray) -> FloatArray:
+        return interruptible(kernels.glm_margins, data, v, n_threads=objective.n_threads)[here]
+
+    if isinstance(loss, MLP):
+        (W,) = loss.matrices(w, data.n_features)
+        with run.clock("kernels"):
+            z = np.array([margins(row[:-1].copy()) for row in W])
+        z += W[:, -1:]
+        largest = float(np.linalg.norm(W - W.mean(axis=0), axis=1).max())
+        largest *= math.hypot(data.row_bound, 1.0)
+    else:
+        largest = float(np.linalg.norm(w)) * data.row_bound
+        with run.clock("kernels"):
+            z = margins(w)
     if not 0.0 < largest < math.inf:
         largest = 1.0
-    with run.clock("kernels"):
-        threads = run.objective.n_threads
-        margins = interruptible(kernels.glm_margins, data, w, n_threads=threads)
-    centre = float(w[-1]) if data.intercept else 0.0
-    margins = margins[: data.offsets[-1]]  # of the records that are here
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
-        line = _Line(run, margins, centre, largest, mu)
+        if isinstance(loss, MLP):
+            scale = _Scores(run, z, largest, mu).scale()
+            error = math.hypot(scale.slope_error, math.sqrt(len(w)) * scale.sampling_error)
+            return Temperature(1.0 / scale.slope, error)
+        centre = float(w[-1]) if data.intercept else 0.0
+        line = _Line(run, z, centre, largest, mu)
         fitted = line.log_odds()
     # A model of d numbers agrees by chance with the labels that it was fitted to.
     error = math.hypot(fitted.slope_error, math.sqrt(len(w)) * fitted.sampling_error)
     return Calibration(fitted.slope, fitted.offset, centre, line.unit, error)
 
 
-class _Line:
-    """The releases of one recalibration."""
+class _Releases:
+    """What the releases of a recalibration share."""
+
+    def __init__(self, run: "Run", mu: float) -> None:
+        self._run, self._mu = run, mu
+        self._n, self._y = float(run.objective.n), run.objective.data.y
+
+    def _root(self, mu: float, sizes: FloatArray) -> float:
+        """Return the noisy mean square root of sizes, each cut to 1."""
+
+        def vectors(rows: slice) -> FloatArray:
+            return (np.sqrt(np.minimum(sizes[rows], 1.0)) - 0.5)[:, np.newaxis]
+
+        (total,), _ = self._release(SIZES, 0.5, mu, vectors, 1)
+        return 0.5 + _within(float(total) / self._n, 0.5)
+
+    def _release(
+        self, what: str, clip: float, mu: float, vectors: Vectors, dim: int
+    ) -> tuple[FloatArray, float]:
+        """Return the noisy sum of a vector of each record, and the std of its noise."""
+        run, objective = self._run, self._run.objective
+        per_silo = run.plan.trust == "silo"
+        mechanism = GaussianSum(
+            run.channel(),
+            what=what,
+            clip=clip,
+            dim=dim,
+            sizes=tuple(objective.sizes.tolist()) if per_silo else (objective.n,),
+            mu=mu,
+        )
+        assert mechanism.grid is not None
+        with run.clock("kernels"):
+            sums = mechanism.sums(vectors, objective.data.offsets.tolist(), objective.n_threads)
+        if not per_silo and run.plan.shares is None:
+            sums = total_on_grid(sums, float(mechanism.grid[0]))
+        with run.clock("noise"):
+            released = mechanism.release(sums)
+        total = released.sum(axis=0) if per_silo else released
+        return total.ravel(), float(np.linalg.norm(mechanism.sigma))
+
+
+class _Line(_Releases):
+    """The releases of one line."""
 
     def __init__(
         self, run: "Run", margins: FloatArray, centre: float, largest: float, mu: float
     ) -> None:
-        self._run, self._u, self._centre, self._mu = run, margins - centre, centre, mu
-        self._n, self._y, self.unit = float(run.objective.n), run.objective.data.y, largest
+        super().__init__(run, mu)
+        self._u, self._centre, self.unit = margins - centre, centre, largest
 
     def log_odds(self) -> "_Discriminant":
         """Return the line of the log odds of labels; only once."""
         mu_u, mu_m, mu_s, mu_r = split_budget(self._mu, _SHARES, (1, 1, _STEPS, 1))
-        self.unit *= min(max(_SPREAD * self._root(mu_u) ** 2, _LEAST_SCALE), 1.0)
+        root = self._root(mu_u, np.abs(self._u) / self.unit)
+        self.unit *= min(max(_SPREAD * root**2, _LEAST_SCALE), 1.0)
         self._u = np.clip(self._u / self.unit, -1.0, 1.0)
         moments, std = self._moments(mu_m)
         prior = self.unit / _TOO_STEEP, self._centre / _TOO_STEEP
@@ -202,16 +348,6 @@ class _Line:
         (residual,), std = self._residuals(guess, mu_r)
         guess.move(residual, std)
         return guess
-
-    def _root(self, mu: float) -> float:
-        """Return the noisy mean square root of a margin over |w| R."""
-
-        def vectors(rows: slice) -> FloatArray:
-            sizes = np.minimum(np.abs(self._u[rows]) / self.unit, 1.0)
-            return (np.sqrt(sizes) - 0.5)[:, np.newaxis]
-
-        (total,), _ = self._release(SIZES, 0.5, mu, vectors, 1)
-        return 0.5 + _within(float(total) / self._n, 0.5)
 
     def _moments(self, mu: float) -> tuple[FloatArray, float]:
         """Return noisy sums of t, t u, u^2 and u, and the std of the first two."""
@@ -240,29 +376,103 @@ class _Line:
         z = line.slope * self._u[rows] + line.offset
         return loss_derivatives(self._y[rows], z, loss="logistic")
 
-    def _release(
-        self, what: str, clip: float, mu: float, vectors: Vectors, dim: int
-    ) -> tuple[FloatArray, float]:
-        """Return the noisy sum of a vector of each record, and the std of its noise."""
-        run, objective = self._run, self._run.objective
-        per_silo = run.plan.trust == "silo"
-        mechanism = GaussianSum(
-            run.channel(),
-            what=what,
-            clip=clip,
-            dim=dim,
-            sizes=tuple(objective.sizes.tolist()) if per_silo else (objective.n,),
-            mu=mu,
-        )
-        assert mechanism.grid is not None
-        with run.clock("kernels"):
-            sums = mechanism.sums(vectors, objective.data.offsets.tolist(), objective.n_threads)
-        if not per_silo and run.plan.shares is None:
-            sums = total_on_grid(sums, float(mechanism.grid[0]))
-        with run.clock("noise"):
-            released = mechanism.release(sums)
-        total = released.sum(axis=0) if per_silo else released
-        return total.ravel(), float(np.linalg.norm(mechanism.sigma))
+
+class _Scores(_Releases):
+    """The releases of one temperature, of scores z, shape (K, n)."""
+
+    def __init__(self, run: "Run", z: FloatArray, largest: float, mu: float) -> None:
+        super().__init__(run, mu)
+        self._z, self.unit = z, largest
+        self._label = np.maximum(self._y[: z.shape[1]], 0.0).astype(np.intp)
+
+    def scale(self) -> "_Scale":
+        """Return the factor of the scores; only once."""
+        mu_u, mu_s = split_budget(self._mu, _SHARES_T, (1, _STEPS_T))
+        half_ranges = 0.5 * (self._z.max(axis=0) - self._z.min(axis=0))
+        root = self._root(mu_u, half_ranges / self.unit)
+        self.unit *= _RANGE_T * max(root**2, _LEAST_SCALE)
+        scale = _Scale(self._n, self.unit)
+        for _ in range(_STEPS_T):
+            (score, information), std = self._scores(scale.slope, mu_s)
+            scale.improve(score, information, std)
+        return scale
+
+    def _scores(self, slope: float, mu: float) -> tuple[FloatArray, float]:
+        def vectors(rows: slice) -> FloatArray:
+            step = max(1, _NUMBERS // len(self._z))
+            parts = range(rows.start, rows.stop, step)
+            return np.vstack([self._vectors(slope, i, min(i + step, rows.stop)) for i in parts])
+
+        return self._release(TEMPERATURE, _SCORES_CLIP, mu, vectors, 2)
+
+    def _vectors(self, slope: float, first: int, end: int) -> FloatArray:
+        """Return the vectors of records, each by operations on its own numbers alone.
+
+        Sums over classes are taken one after another, and exponentials are by the kernel: how NumPy
+        computes either may depend on the number of records.
+        """
+        z = self._z[:, first:end]
+        z = z - z.max(axis=0)
+        odds = [_exponential(slope * row) for row in z]
+        total = sum(odds)
+        p = [row / total for row in odds]
+        mean = sum(p_k * z_k for p_k, z_k in zip(p, z, strict=True))
+        square = sum(p_k * (z_k - mean) ** 2 for p_k, z_k in zip(p, z, strict=True))
+        of_label = np.take_along_axis(z, self._label[np.newaxis, first:end], axis=0)[0]
+        score = np.clip((mean - of_label) / self.unit, -1.0, 1.0)
+        information = np.minimum(square / self.unit / self.unit, 0.25)
+        return np.column_stack([score, 2.0 * information - 0.25])
+
+
+def _exponential(t: FloatArray) -> FloatArray:
+    """Return exp(t) for t <= 0, as the odds of the logistic function."""
+    labels = np.ones(len(t))
+    p = loss_derivatives(-labels, t, loss="logistic")
+    return p / -loss_derivatives(labels, t, loss="logistic")
+
+
+class _Scale:
+    """The factor of scores by released sums alone, its logarithm by a Kalman filter."""
+
+    def __init__(self, n: float, unit: float) -> None:
+        self.slope = 1.0
+        self._n, self._unit = n, min(max(unit, 1e-100), 1e100)
+        self._variance, self._information = _PRIOR_ERROR_T**2, 0.0
+        # What is seen without a prior: the precision of slope times unit, and its product with it.
+        self._precision, self._seen = 0.0, 0.0
+
+    @property
+    def slope_error(self) -> float:
+        """Return the slope over how many errors it is from 0, by all sums and no prior."""
+        seen = self._seen
+        return self.slope * math.sqrt(self._precision) / seen if seen > 0.0 else math.inf
+
+    @property
+    def sampling_error(self) -> float:
+        """Return the standard error of the slope by the labels of n records.
+
+        By the most information that was seen: confident risks have little on a slope that is clear.
+        """
+        return 1.0 / (self._unit * math.sqrt(self._information))
+
+    def improve(self, score: float, information: float, std: float) -> None:
+        """Take sums of scores and of 2 v - 1/4, v the information in units, into account."""
+        n, a = self._n, self.slope * self._unit
+        std = max(std, _LEAST_RATE * n)
+        score = _within(score, n)
+        seen = 0.5 * (_within(information, n) + 0.25 * n)
+        # No less than noise may hide.
+        h = min(math.hypot(max(seen, 0.0), 0.5 * std), 0.25 * n)
+        self._information = max(self._information, h)
+        self._precision += (h / std) ** 2
+        self._seen += h / std * ((a * h - score) / std)
+        # The score is a h^2 times the error of the logarithm, with the noise and that of n labels.
+        known, unknown = a * h * h * self._variance, (std**2 + h) / a
+        change = _within(self._variance * h * score / (known + unknown), _LARGEST_STEP)
+        self._variance *= unknown / (known + unknown)
+        # A step shows how far the factor was, and by that how good a linear measurement was.
+        self._variance += 0.25 * change**2
+        self.slope *= math.exp(-change)
 
 
 class _Discriminant:

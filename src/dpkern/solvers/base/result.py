@@ -30,7 +30,7 @@ from dpkern.solvers.base.coefficients import (
 from dpkern.solvers.base.inference import Inference, Summary, summary
 from dpkern.solvers.base.methods import methods_text
 from dpkern.solvers.base.onnx_model import onnx_model
-from dpkern.solvers.base.recalibration import Calibration
+from dpkern.solvers.base.recalibration import Calibration, Temperature, stored_calibration
 
 FORMAT = 4
 # Arrays of a file with standard errors, beside whether records had weights.
@@ -91,9 +91,9 @@ class SolverResult:
         The public schema that the training data were encoded by: with it, `predict`,
         `decision_function`, `predict_proba` and `score` take raw records with the schema's columns
         too.
-    calibration : Calibration or None
-        The line from the margins of `coef` and `intercept` to log odds, which
-        `decision_function`, `predict` and `predict_proba` apply.
+    calibration : Calibration, Temperature or None
+        The line from the margins of `coef` and `intercept` to log odds, or of several classes the
+        temperature of their scores, which `decision_function`, `predict` and `predict_proba` apply.
     noise : CoefficientNoise or None
         The standard deviation of the noise in `coef` and `intercept`, by public numbers alone; None
         where the solver does not know it, and without noise.
@@ -117,7 +117,7 @@ class SolverResult:
     oracle: Oracle | None = None
     feature_names: tuple[str, ...] | None = None
     schema: Schema | None = None
-    calibration: Calibration | None = None
+    calibration: Calibration | Temperature | None = None
     noise: CoefficientNoise | None = None
     inference: Inference | None = None
 
@@ -153,7 +153,7 @@ class SolverResult:
         plus the sum of coefficients times values. With a schema, a number's values are those of the
         raw column, or the log1p that the name says; the intercept is that of a record with every
         category at its average, and the coefficient of a category is its difference from that. With
-        a `calibration`, coefficients are those of the log odds.
+        a `calibration`, coefficients are those of the log odds, or of the logits of classes.
 
         Returns
         -------
@@ -229,7 +229,7 @@ class SolverResult:
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the margins (n,) of rows X (n, n_features), or the scores (n, K) of K classes.
 
-        With a `calibration` they are log odds.
+        With a `calibration` they are log odds, or logits of the classes.
 
         Raises
         ------
@@ -324,7 +324,7 @@ class SolverResult:
             ("parameters", ", ".join(f"{k} {v}" for k, v in self.parameters.items())),
         ]
         if self.calibration is not None:
-            rows.insert(2, ("log odds", str(self.calibration)))
+            rows.insert(2, (self.calibration.name, str(self.calibration)))
         if self.classes is not None:
             rows.insert(1, ("classes", ", ".join(map(str, self.classes.tolist()))))
         parts = [table(f"Result of {self.solver}", rows)]
@@ -424,7 +424,7 @@ class SolverResult:
             ("features", str(len(self.coef))),
             ("|coef|", f"{np.linalg.norm(self.coef):.4g}"),
             ("intercept", f"{self.intercept:.4g}"),
-            *([] if self.calibration is None else [("log odds", str(self.calibration))]),
+            *([] if self.calibration is None else [(self.calibration.name, str(self.calibration))]),
             ("timing", spent),
             ("message", self.message),
         ]
@@ -444,7 +444,7 @@ def stored_model(
     oracle: Oracle | None,
     feature_names: tuple[str, ...] | None,
     schema: Schema | None,
-    calibration: Calibration | None,
+    calibration: Calibration | Temperature | None,
 ) -> dict[str, Any]:
     """Return all that predicts, as a file holds it and the digest of a model has it."""
     values = {
@@ -490,7 +490,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             oracle=None if header["oracle"] is None else load_oracle(header["oracle"]),
             feature_names=None if names is None else tuple(names),
             schema=None if header["schema"] is None else Schema.from_dict(header["schema"]),
-            calibration=None if line is None else Calibration(**line),
+            calibration=None if line is None else stored_calibration(line),
             noise=None if noise is None else CoefficientNoise(**noise),
             inference=Inference(
                 **{name: arrays[name] for name in COVARIANCES}, weighted=header["weighted"]

@@ -27,7 +27,7 @@ from dpkern.solvers.base.learning import LearningWatch
 from dpkern.solvers.base.objective import Objective, resolve_monitor
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain, sources
 from dpkern.solvers.base.plan import RunPlan, resolve
-from dpkern.solvers.base.recalibration import Calibration, recalibrate
+from dpkern.solvers.base.recalibration import Calibration, Temperature, recalibrate
 from dpkern.solvers.base.result import SolverResult, stored_model
 from dpkern.stream import PublicDraws
 
@@ -305,7 +305,7 @@ class Run(AbstractContextManager["Run"]):
     def _result(
         self,
         w: FloatArray,
-        calibration: Calibration | None = None,
+        calibration: Calibration | Temperature | None = None,
         noise: CoefficientNoise | None = None,
         inference: Inference | None = None,
     ) -> SolverResult:
