@@ -37,7 +37,8 @@ from numpy.typing import NDArray
 from bench.utility_text import table, wrapped
 from dpkern import Budget, SiloData, solve_many
 from dpkern.models.losses import get_loss
-from dpkern.solvers import COMPARED, Objective
+from dpkern.solvers import SOLVERS, Objective
+from dpkern.solvers.base.automatic import compared
 from dpkern.solvers.base.recalibration import Calibration
 
 FloatArray = NDArray[np.float64]
@@ -386,7 +387,7 @@ def _values(rows: _Rows, name: str) -> list[Any]:
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("--solvers", type=_split(str), default=["auto", *COMPARED])
+    parser.add_argument("--solvers", type=_split(str), default=["auto", *compared(SOLVERS)])
     parser.add_argument("--designs", type=_split(str), default=list(DESIGNS))
     parser.add_argument("--tasks", type=_split(str), default=list(TASKS))
     parser.add_argument("--columns", type=_split(int), default=list(_COLUMNS))

@@ -55,7 +55,8 @@ from dpkern import Budget, SiloData, SolverResult, solve, solve_many
 from dpkern.data import is_sparse
 from dpkern.data.validation import ScaleWarning
 from dpkern.planning import seconds_of_an_entry
-from dpkern.solvers import COMPARED, SOLVERS
+from dpkern.solvers import SOLVERS
+from dpkern.solvers.base.automatic import compared
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.solvers.base.public_numbers import PublicNumbers, public_numbers
 
@@ -358,7 +359,7 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--sets", type=_names(SETS), default=list(SETS), metavar="A,B")
-    add("--solvers", type=_names(COMPARED), default=list(COMPARED), metavar="A,B")
+    add("--solvers", type=_names(SOLVERS), default=compared(SOLVERS), metavar="A,B")
     epsilons = {"type": lambda text: [float(e) for e in text.split(",")], "default": EPSILONS}
     add("--epsilons", **epsilons, metavar="E,F")
     add("--draws", type=int, default=20, metavar="N", help="of every cell (default: 20)")

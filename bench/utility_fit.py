@@ -17,7 +17,8 @@ from bench.utility_sets import SETS
 from bench.utility_text import Cells, Row, percent, table
 from dpkern import Budget
 from dpkern.planning import FORM, entries_of_a_run, excess_risk, expected_seconds
-from dpkern.solvers import COMPARED, SOLVERS
+from dpkern.solvers import SOLVERS
+from dpkern.solvers.base.automatic import compared
 
 FACTOR, SECONDS_FACTOR = 3.0, 2.0  # within which a prediction counts as right
 _LEAST_TOLD, _LEAST_FITTED = 0.002, 0.001
@@ -87,7 +88,7 @@ def fit(cells: Iterable[Measured], form: tuple[float, float] = FORM) -> Constant
         by_solver.setdefault(cell.solver, []).append(cell)
     of_d, least = form
     constants = {}
-    for solver in COMPARED:
+    for solver in compared(SOLVERS):
         here = by_solver.get(solver, [])
         if len(here) > 1:
             ratios = np.array([cell.d**of_d / cell.x for cell in here])
@@ -106,7 +107,7 @@ def fit_times(seconds: Iterable[Row], facts: dict[str, Row]) -> Constants:
         terms = [entries * row["pace"] / unit, row["steps"] * 1e-6 / unit]
         by_solver.setdefault(solver, []).append(terms)
     constants = {}
-    for solver in COMPARED:
+    for solver in compared(SOLVERS):
         here = np.array(by_solver.get(solver, []))
         if len(here) > 1:
             passes, python = nnls(here, np.ones(len(here)))[0]
@@ -148,7 +149,7 @@ def declared(field: str) -> Constants:
     return {
         name: getattr(solver.declaration, field)
         for name, solver in SOLVERS.items()
-        if name in COMPARED
+        if not solver.declaration.estimates
     }
 
 

@@ -24,8 +24,8 @@ from dpkern.data import SiloData, train_test_split
 from dpkern.models.losses import LOSS_OF_TASK, get_loss
 from dpkern.plotting import CompareRow, plot_compare
 from dpkern.privacy import Budget, Certificate, compose_sequential
-from dpkern.solvers import COMPARED, SOLVERS, Objective, SolverResult, solve, solve_many
-from dpkern.solvers.base.automatic import chosen
+from dpkern.solvers import SOLVERS, Objective, SolverResult, solve, solve_many
+from dpkern.solvers.base.automatic import chosen, compared
 from dpkern.solvers.base.options import SHARED
 
 HELP = "compare solvers over budgets on one split"
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    entries = arguments.solvers or COMPARED
+    entries = arguments.solvers or compared(SOLVERS)
     variants = {entry: _variants(entry) for entry in entries}
     if not (arguments.all or arguments.solvers):
         variants = {name: [(name, _TRUST)] for name in entries if (name, _TRUST) in variants[name]}

@@ -81,10 +81,6 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
-#: Names of those that are compared by their scores.
-COMPARED = tuple(name for name, solver in SOLVERS.items() if not solver.declaration.estimates)
-
-
 def solve(name: str, data: SiloData | Remote, **arguments: Any) -> SolverResult:
     solver, arguments = named_solver(SOLVERS, name, data, arguments)
     return solver(data, **arguments)

@@ -23,6 +23,11 @@ CHOSEN = ("gradient_descent", "minibatch_sgd", "admm")
 INFERENCE = "newton_inference"
 
 
+def compared(solvers: Mapping[str, Solver]) -> list[str]:
+    """Return the names of those that are compared by their scores."""
+    return [name for name, solver in solvers.items() if not solver.declaration.estimates]
+
+
 def chosen(trust: object = "central", model: object = None, *, moments: bool = False) -> str:
     """Return the name of the solver that "auto" is, from docs/utility.md.
 

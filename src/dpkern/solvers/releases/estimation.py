@@ -296,7 +296,9 @@ class Estimation:
 
         A product with a matrix would give a row other bits in another place.
         """
-        U = np.column_stack([self._margins(np.ascontiguousarray(column)) for column in W.T])
+        U = np.empty((self._data.n, W.shape[1]))
+        for k, column in enumerate(W.T):
+            U[:, k] = self._margins(np.ascontiguousarray(column))
         if math.isinf(bound):
             return U, np.ones(len(U))
         square = np.zeros(len(U))
