@@ -18,8 +18,8 @@ name,kind,lo,hi,categories,missing
 age,number,18,100,,
 sex,category,,,F|M,
 ward,category,,,surgery|medicine|geriatrics,
-creatinine,number,20,1000,,90
-stays,number,0,20,,
+creatinine,number,20,300,,90
+stays,number,0,8,,
 readmitted,target,,,no|yes,
 """
 COMMANDS = """\
@@ -33,7 +33,7 @@ dpkern verify certificate.json model.npz
 dpkern evaluate model.npz test.csv --epsilon 0.3 --delta 1e-6 --ledger study.ledger
 dpkern predict model.npz new.csv --probabilities --out predictions.csv
 """
-_SIZES = {"train.csv": 8_000, "test.csv": 4_000, "new.csv": 10}
+_SIZES = {"train.csv": 20_000, "test.csv": 8_000, "new.csv": 10}
 
 
 def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
@@ -61,9 +61,9 @@ def _records(n: int, seed: int) -> str:
     """Return made-up records as CSV; those to predict have no label."""
     rng = np.random.default_rng(seed)
     age = rng.normal(63.0, 16.0, n).clip(18, 100).round().astype(int)
-    sex, stays = rng.choice(["F", "M"], n), rng.poisson(1.2, n).clip(0, 20)
+    sex, stays = rng.choice(["F", "M"], n), rng.poisson(1.2, n).clip(0, 8)
     ward = rng.choice(["surgery", "medicine", "geriatrics"], n, p=[0.4, 0.4, 0.2])
-    creatinine = np.exp(rng.normal(4.5, 0.35, n)).clip(20, 1000).round().astype(int)
+    creatinine = np.exp(rng.normal(4.5, 0.35, n)).clip(20, 300).round().astype(int)
     z = -2.5 + 0.04 * (age - 60) + 0.8 * stays + 0.8 * (ward == "geriatrics")
     is_readmitted = rng.random(n) < 1.0 / (1.0 + np.exp(-z - 0.01 * (creatinine - 90)))
     readmitted = np.where(is_readmitted, "yes", "no")
