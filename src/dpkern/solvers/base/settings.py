@@ -429,7 +429,7 @@ def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, An
         return {"clip": None, "rounds": 25}
     n, d = 2.0 / numbers.noise, float(numbers.dim)  # n of records whose neighbours are replaced
     by_scores = 0.02 * numbers.mu**2 * n / d
-    flat = 0.4 if numbers.labels else 0.8  # mean over largest curvature
+    flat = 0.4 if numbers.labels else 0.5  # of curvatures, over the largest one
     by_curvatures = 0.03 * flat * numbers.mu * n / d**1.5
     c = min(max(min(by_scores, by_curvatures), 1.5), 16.0)
     return {"clip": math.sqrt(c * d), "rounds": 5}
