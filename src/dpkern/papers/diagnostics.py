@@ -18,6 +18,15 @@ from dpkern.models.losses import Squared
 from dpkern.solvers.base.objective import Objective
 
 
+__all__ = [
+    "Constants",
+    "measure_constants",
+    "measure_heterogeneity",
+    "measure_pl",
+    "measure_prox_gradient",
+]
+
+
 class Constants(NamedTuple):
     """Bounds on all eigenvalues of Hessians: strength <= eigenvalue <= smoothness."""
 

@@ -430,6 +430,7 @@ def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, An
     n, d = 2.0 / numbers.noise, float(numbers.dim)  # n of records whose neighbours are replaced
     by_scores = 0.02 * numbers.mu**2 * n / d
     flat = 0.4 if numbers.labels else 0.5  # of curvatures, over the largest one
-    by_curvatures = 0.03 * flat * numbers.mu * n / d**1.5
-    c = min(max(min(by_scores, by_curvatures), 1.5), 16.0)
+    by_curvatures = 0.022 * flat * numbers.mu * n / d**1.5
+    # Below 4, weights change what a model that is wrong estimates: for curvatures alone.
+    c = min(max(min(max(by_scores, 4.0), by_curvatures), 1.5), 16.0)
     return {"clip": math.sqrt(c * d), "rounds": 5}
