@@ -38,7 +38,11 @@ def silo_data(name, X, y, **options):
 
 
 def fit(name, X, y, budget=BUDGET, rng=0, **options):
-    how = {k: options.pop(k) for k in ("neighbours", "public_size", "clip", "l2") if k in options}
+    how = {
+        k: options.pop(k)
+        for k in ("neighbours", "public_size", "clip", "l2", "rounds")
+        if k in options
+    }
     data = silo_data(name, X, y, **options)
     return dpk.solve("auto", data, budget=budget, loss=LOSSES[name], rng=rng, inference=True, **how)
 
@@ -349,7 +353,7 @@ def test_what_has_no_standard_errors_is_refused_before_any_release(tmp_path):
         (data, "auto", {"loss": "smoothed_hinge"}, "loss must be"),
         (data, "auto", {"l1": 0.1}, "l1 must be absent"),
         (data, "auto", {"trust": "silo"}, "trust must be 'central'"),
-        (data, "auto", {"rounds": 1}, "rounds must be at least 2"),
+        (data, "auto", {"rounds": 3}, "rounds must be at least 4"),
         (data, "auto", {"inference": "yes"}, "inference must be True or False"),
     ):
         how = {"inference": True, "accountant": accountant, "budget": BUDGET} | how
@@ -358,6 +362,12 @@ def test_what_has_no_standard_errors_is_refused_before_any_release(tmp_path):
     assert not accountant.entries
     with pytest.raises(ValueError, match="has no standard errors: fit with inference=True"):
         dpk.solve("auto", data, budget=BUDGET).summary()
+
+
+@each_loss
+def test_a_fit_of_the_fewest_steps_has_a_true_certificate(name):
+    result = fit(name, *records(name), rounds=4)
+    assert dpk.verify(result.privacy.to_dict()).ok
 
 
 def test_estimators_have_a_summary():

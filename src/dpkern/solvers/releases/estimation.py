@@ -70,8 +70,9 @@ def resolve_estimation(plan: RunPlan, objective: Objective) -> RunPlan:
         raise refuse("data", "in the memory of the CPU", "it has no kernels of a card")
     if plan.arguments["weights"] != "size" and data.m > 1:
         raise refuse("weights", "'size'", "every record counts once")
-    if plan.rounds < 2:
-        raise refuse("rounds", "at least 2", "the last two are averaged")
+    if plan.rounds < 4:
+        why = "residuals are bounded at the second step, and again before the last two"
+        raise refuse("rounds", "at least 4", why)
     if plan.budget is None:
         return plan
     if math.isinf(plan.clip):
