@@ -14,7 +14,7 @@ from bench import utility_fit, utility_perceptron, utility_regression
 from bench.utility_sets import SETS
 from bench.utility_text import Cells, Row, latest, percent, table, wrapped
 from dpkern._files import replacing
-from dpkern.solvers import chosen
+from dpkern.solvers.base.automatic import chosen
 
 PAGE = Path(__file__).parents[1] / "docs" / "utility.md"
 SHOWN = "gradient_descent"  # of the table and the picture
