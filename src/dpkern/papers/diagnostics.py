@@ -17,7 +17,6 @@ from dpkern._typing import FloatArray
 from dpkern.models.losses import Squared
 from dpkern.solvers.base.objective import Objective
 
-
 __all__ = [
     "Constants",
     "measure_constants",
