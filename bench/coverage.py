@@ -185,6 +185,7 @@ def cells(options: argparse.Namespace) -> list[Cell]:
     return found
 
 
+_LEAST = 0.01  # a share that counts as an answer
 _HEAD = ["cell", "answered", "coverage", "least and most", "width", "std. error over deviation"]
 _ABOUT = """\
 `python -m bench.coverage`: coverage of 95 % intervals in {repetitions} repetitions, in the mean of
@@ -195,9 +196,11 @@ of the estimates. Not answered is where the noise hides what is to be known.
 
 
 def page(rows: dict[Cell, dict[str, Any]]) -> str:
-    """Return the table of all cells."""
-    body = []
+    """Return the table of all cells that are answered, and how many are not."""
+    body, refused = [], [cell for cell, row in rows.items() if row["answered"] < _LEAST]
     for cell, row in rows.items():
+        if cell in refused:
+            continue
         width, each = np.array(row["width"]), np.array(row["of each"])
         ratio = np.nanmedian(width / np.array(row["deviation"])) if len(width) else math.nan
         between = f"{np.nanmin(each):.3f} to {np.nanmax(each):.3f}" if len(width) else "-"
@@ -205,7 +208,21 @@ def page(rows: dict[Cell, dict[str, Any]]) -> str:
         median = f"{np.nanmedian(width):.2f}" if len(width) else "-"
         body.append([str(cell), *shown, median, f"{ratio:.2f}"])
     least = min(row["repetitions"] for row in rows.values())
-    return "\n".join([wrapped(_ABOUT.format(repetitions=least)), "", table(_HEAD, body)])
+    about = wrapped(_ABOUT.format(repetitions=least))
+    said = wrapped(f"Less than 1 % is answered in {len(refused)} cells: " + _listed(refused) + ".")
+    return "\n".join(["# Coverage of intervals\n", about, "", table(_HEAD, body), said, ""])
+
+
+def _listed(cells: list[Cell]) -> str:
+    """Return the sizes of cells, with how many losses and designs there are of each."""
+    sizes: dict[tuple[int, int, float], int] = {}
+    for cell in cells:
+        key = (cell.n, cell.d, cell.epsilon)
+        sizes[key] = sizes.get(key, 0) + 1
+    return "; ".join(
+        f"n {n}, d {d}, epsilon {epsilon:g} ({count} of {len(LOSSES) * len(DESIGNS)})"
+        for (n, d, epsilon), count in sizes.items()
+    )
 
 
 def main() -> None:
@@ -237,7 +254,7 @@ def main() -> None:
             rows[cell] = cell.figures(options.repetitions)
             with path.open("a") as file:
                 file.write(json.dumps({"cell": vars(cell), **rows[cell]}) + "\n")
-            print(page({cell: rows[cell]}).splitlines()[-1], flush=True)
+            print(f"{cell}: {json.dumps(rows[cell])}", flush=True)
     text = page({cell: rows[cell] for cell in wanted})
     if options.page is not None:
         options.page.write_text(text)
