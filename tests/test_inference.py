@@ -328,10 +328,13 @@ def test_a_summary_shows_ratios_and_survives_a_file(tmp_path):
     [
         (lambda r: r.summary(level=1.0), "level must lie strictly between 0 and 1"),
         (lambda r: r.summary(contrasts={"a": {"x9": 1.0}}), "names no coefficient 'x9'"),
+        (lambda r: r.summary(contrasts=["x0"]), "contrasts must map labels"),
+        (lambda r: r.summary(contrasts={"a": "x0"}), r"contrasts\['a'\] must map names"),
+        (lambda r: r.summary(contrasts={"a": {"x0": math.nan}}), r"contrasts\['a'\]\['x0'\] must"),
     ],
 )
 def test_wrong_arguments_of_a_summary_are_named(call, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         call(fit("logistic", *records("logistic", n=500)))
 
 
@@ -368,6 +371,12 @@ def test_what_has_no_standard_errors_is_refused_before_any_release(tmp_path):
 def test_a_fit_of_the_fewest_steps_has_a_true_certificate(name):
     result = fit(name, *records(name), rounds=4)
     assert dpk.verify(result.privacy.to_dict()).ok
+
+
+def test_a_summary_with_l2_says_that_it_is_penalised():
+    X, y = records("logistic")
+    notes = [fit("logistic", X, y, l2=l2).summary().notes for l2 in (0.0, 0.1)]
+    assert ["l2" in " ".join(lines) for lines in notes] == [False, True]
 
 
 def test_estimators_have_a_summary():

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 
 from dpkern import _html
-from dpkern._numbers import did_you_mean, probability
+from dpkern._numbers import did_you_mean, probability, real
 from dpkern._text import aligned
 from dpkern._typing import FloatArray
 from dpkern.data import Schema, SiloData, Transform
@@ -25,6 +25,7 @@ _WEIGHTED = (
     "wrong, what is estimated is that of the weighted records"
 )
 _LIKELIHOOD = "standard errors take the logistic model as right"
+_PENALISED = "l2 draws estimates towards 0: intervals are for the penalised coefficients"
 _REFUSED = (
     "no standard error where the noise hides in which direction the records differ: take more "
     "records or a larger budget, and leave out columns that others determine or nobody has"
@@ -225,13 +226,23 @@ def summary(
     offset = np.zeros(len(names))
     offset[0] = result.transform.target_middle
     if contrasts is not None:
+        if not isinstance(contrasts, Mapping):
+            raise TypeError(f"contrasts must map labels to coefficients, got {contrasts!r}")
         rows = np.zeros((len(contrasts), len(names)))
         for i, (label, factors) in enumerate(contrasts.items()):
+            if not isinstance(factors, Mapping) or not factors:
+                raise TypeError(
+                    f"contrasts[{label!r}] must map names of coefficients to factors, "
+                    f"got {factors!r}"
+                )
             for name, factor in factors.items():
                 if name not in names:
                     close = did_you_mean(name, names) or f"; there are {', '.join(names)}"
                     raise ValueError(f"contrasts[{label!r}] names no coefficient {name!r}{close}")
-                rows[i, names.index(name)] = factor
+                where = f"contrasts[{label!r}][{name!r}]"
+                if not math.isfinite(value := real(where, factor)):
+                    raise ValueError(f"{where} must be finite, got {value!r}")
+                rows[i, names.index(name)] = value
         names, M, offset = list(contrasts), rows @ M, rows @ offset
     estimates = M @ result.w + offset
     variances, noises = found.variances(M)
@@ -244,6 +255,7 @@ def summary(
     each = zip(names, *(column.tolist() for column in columns), strict=True)
     logistic = result.loss == "logistic"
     notes = [] if not logistic else [_LIKELIHOOD]
+    notes += [_PENALISED] if result.parameters.get("l2") else []
     notes += [_WEIGHTED] if found.weighted else []
     notes += [_REFUSED] if np.isnan(errors).any() else []
     return Summary([Estimate(*row) for row in each], level, logistic, tuple(notes))
