@@ -74,7 +74,7 @@ def run(name, data, **options):
     if name == "ridge":
         del options["rounds"]  # it has one
     elif name == "newton_inference":
-        options["rounds"] = max(options["rounds"], 2)
+        options["rounds"] = max(options["rounds"], 4)
     return dpk.solve(name, data, **options)
 
 

@@ -46,9 +46,12 @@ def data():
 
 
 def short(name, trust="central"):
-    """Arguments of a run of two steps; a silo that is a user of ADMM needs to be named as one."""
+    """Arguments of a run of two steps, or of the least number that a solver takes.
+
+    A silo that is a user of ADMM needs to be named as one.
+    """
     own = [option for option in ("rounds", "local_steps") if option in DECLARED[name].own]
-    length = dict.fromkeys(own[:1], 2)
+    length = dict.fromkeys(own[:1], 4 if name == "newton_inference" else 2)
     users = {"users": "silos"} if (name, trust) == ("admm", "silo") else {}
     budget = dpk.Budget(epsilon=5.0, delta=1e-5)
     return {"budget": budget, "clip": 1.0, "trust": trust, **length, **users}

@@ -45,6 +45,8 @@ def test_a_fit_takes_a_tenth_of_its_input_and_16_bytes_a_row_at_most(records, so
     solver, *users = solver.split(", ")
     few = {"rounds": 2, "local_steps": 2, "step_size": 0.1}
     few = {k: few[k] for k in few if k in inspect.signature(SOLVERS[solver]).parameters}
+    if solver == "newton_inference":
+        few = {"rounds": 4}
     if solver == "local_newton":
         few["trust"] = "silo"  # which local steps need
     if solver == "objective_perturbation":

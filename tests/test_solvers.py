@@ -50,7 +50,7 @@ UNBOUNDED.remove("ridge")  # one step, which is the optimum of the squared loss 
 
 def length(solver, k):
     """The argument that makes a run of k steps, if the solver does not take a fixed number."""
-    k = max(k, 2) if solver == "newton_inference" else k
+    k = max(k, 4) if solver == "newton_inference" else k
     own = [name for name in ("rounds", "local_steps") if name in DECLARED[solver].own]
     return dict.fromkeys(own[:1], k)
 
