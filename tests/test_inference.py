@@ -252,6 +252,27 @@ def test_a_column_that_another_determines_has_no_standard_error():
     assert any("no standard error" in note for note in result.summary().notes)
 
 
+@pytest.mark.parametrize("name", ["logistic", "huber"])
+def test_what_has_not_converged_has_no_standard_errors(name):
+    """Risks near 0, and targets that are far beyond the loss's quadratic part."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (50_000, 4))
+    z = X @ [1.0, -0.5, 0.3, 0.0] - 4.0
+    budget, bound = dpk.Budget(epsilon=4.0, delta=1e-6), {}
+    if name == "logistic":
+        y = np.where(rng.random(len(X)) < scipy.special.expit(z), 1.0, -1.0)
+    else:
+        y, bound = 50.0 * z + rng.standard_normal(len(X)), {"target_bound": 1000.0}
+    summaries = [fit(name, X, y, budget=budget, rng=k, **bound).summary() for k in range(5)]
+    assert sum(math.isnan(row.std_error) for s in summaries for row in s) >= 20
+
+
+def test_methods_say_what_standard_errors_are():
+    text = fit("logistic", *records("logistic")).methods()
+    assert "No gradient was clipped" in text
+    assert "clipped to the norm" not in text
+
+
 def test_few_records_have_no_standard_errors():
     X, y = records("logistic", n=200)
     summary = fit("logistic", X, y).summary()

@@ -45,7 +45,12 @@ def methods_text(result: "SolverResult") -> str:
         f"{result.n_rounds} rounds."
     ]
     clip = declared.get("clip")
-    if isinstance(clip, float) and clip < float("inf"):
+    if result.inference is not None:
+        text.append(
+            "No gradient was clipped; standard errors are by a sandwich covariance that holds the "
+            "sampling of the records and the noise, and intervals are normal."
+        )
+    elif isinstance(clip, float) and clip < float("inf"):
         text.append(f"The gradient of every record was clipped to the norm {clip:.4g}.")
     if "sources" in entries:
         bounds = "; ".join(entries["sources"].split("\n"))

@@ -40,6 +40,8 @@ _FLOOR, _UNKNOWN = 2.0, 1.0 / 3.0
 # The least part of an eigenvalue's floor that the first steps take, and the deviations beyond which
 # a score at the last step says that the steps before have not come near.
 _LEAST_SEEN, _FAR = 0.25, 5.0
+# And the share of their trace by which curvatures may change at the last step.
+_MOVING = 0.1
 
 MEANS = "inference: sum of rows"
 ROWS = "inference: sum of outer products of rows"
@@ -181,6 +183,12 @@ class Estimation:
             W @ total @ W.T, W @ noise @ W.T, W @ lost @ W.T, weighted=self._weighted
         )
 
+    def _is_moving(self) -> bool:
+        """Whether curvatures changed at the last step, beyond what their noise explains."""
+        (before, s), (last, std) = self._matrices
+        change, noise = float(np.trace(before - last)), math.hypot(s, std) * math.sqrt(len(last))
+        return abs(change) > _MOVING * max(float(np.trace(last)), 0.0) + 2.0 * noise
+
     def _directions(self) -> tuple[FloatArray, FloatArray]:
         """Return the directions that are known, and those whose curvature may be noise or that have
         not converged, as columns."""
@@ -188,7 +196,9 @@ class Estimation:
         hidden = values < self._std * math.sqrt(2.0 * len(values)) / _UNKNOWN
         if self._run.plan.budget is not None:
             (_, _, before), (_, g, std) = self._seen
-            hidden |= np.abs(vectors.T @ g) > _FAR * math.hypot(before, std)
+            far = np.abs(vectors.T @ g) > _FAR * math.hypot(before, std)
+            if far.any() or self._is_moving():  # then nothing is near what is estimated
+                hidden[:] = True
         return vectors[:, ~hidden], vectors[:, hidden]
 
     # --- What is released -------------------------------------------------------------------
