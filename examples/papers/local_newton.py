@@ -95,7 +95,7 @@ class Problem:
     def objective(self, l2: float) -> dpk.solvers.Objective:
         return dpk.solvers.Objective(self.train, dpk.losses.Logistic(), l2=l2)
 
-    @functools.cache  # noqa: B019
+    @functools.cache  # noqa: B019 - problems live as long as the process
     def optimum(self, l2: float) -> tuple[float, float]:
         """Test accuracy and value of the minimiser of the training objective. Not private."""
         w, value = self.objective(l2).minimum()

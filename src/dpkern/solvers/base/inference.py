@@ -13,11 +13,11 @@ from dpkern._numbers import did_you_mean, probability, real
 from dpkern._text import aligned
 from dpkern._typing import FloatArray
 from dpkern.data import Schema, SiloData, Transform
+from dpkern.solvers.base.coefficients import INTERCEPT
 
 if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult
 
-INTERCEPT = "intercept"
 # The share of a variance from directions that the noise hides beyond which there is none.
 _LARGEST_LOST = 0.5
 _WEIGHTED = (
