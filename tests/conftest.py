@@ -40,6 +40,8 @@ class Records:
     scale: np.ndarray | None = None
     shift: np.ndarray | None = None
     row_norms: np.ndarray | None = None
+    record_weight: np.ndarray | None = None
+    margin_offset: np.ndarray | None = None
     task: str = "classification"
     classes: np.ndarray | None = None
 
@@ -56,8 +58,22 @@ class Records:
         self.d = self.n_features + self.intercept
 
 
-def make_records(n=300, p=11, m=4, *, dtype=np.float64, affine=False, csr=False, seed=0, **options):
-    """Random records; in CSR form a third of the entries is stored, and some rows are empty."""
+def make_records(
+    n=300,
+    p=11,
+    m=4,
+    *,
+    dtype=np.float64,
+    affine=False,
+    csr=False,
+    weighted=False,
+    seed=0,
+    **options,
+):
+    """Random records; in CSR form a third of the entries is stored, and some rows are empty.
+
+    Some of the weights are 0 and 1.
+    """
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, p)).astype(dtype)
     if csr:
@@ -69,6 +85,9 @@ def make_records(n=300, p=11, m=4, *, dtype=np.float64, affine=False, csr=False,
     if affine:
         options["scale"] = rng.uniform(0.1, 2.0, p)
         options["shift"] = None if csr else rng.standard_normal(p)
+    if weighted:
+        options["record_weight"] = np.clip(rng.uniform(-0.2, 1.2, n), 0.0, 1.0)
+        options["margin_offset"] = rng.standard_normal(n)
     return Records(X, y, np.concatenate([[0], cuts, [n]]), **options)
 
 

@@ -89,13 +89,14 @@ class CpuCard:
         return self.free
 
     def launch(self, name, constants, grid, given):
-        float32, mapped, loss, steps, models = constants
+        float32, mapped, weighted, loss, steps, models = constants
         if grid[0] == 0:
             return
         self.launched.append((name, steps, models))
         assert grid[0] < 1 << 31
         assert 0 < grid[1] < 1 << 16
-        library().set_launch(float32, mapped, _core.loss_names().index(loss), steps, models)
+        number = _core.loss_names().index(loss)
+        library().set_launch(float32, mapped, weighted, number, steps, models)
         getattr(library(), name)(*map(as_c, given))
 
 

@@ -36,6 +36,12 @@ def options_of(data):
     return {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
 
 
+def beside(data, rows=slice(None)):
+    """The weights and margin offsets of rows, as arguments of `bare_records`."""
+    names = ("record_weight", "margin_offset")
+    return {k: None if getattr(data, k) is None else getattr(data, k)[rows] for k in names}
+
+
 class Logistic(dpk.Oracle):
     """What the logistic loss is, as a model of the user's own, in single precision or not."""
 

@@ -27,6 +27,7 @@ ROWS = {
     "transform": {"": {}, "affine": {"affine": True}},
     "intercept": {"": {}, "intercept": {"intercept": True}},
     "bound": {"": {}, "bounded": {"row_bound": 1.5}},
+    "weights": {"": {}, "weighted": {"weighted": True}},
 }
 SHARED = {
     "isa": {name: name for name in _core.isa_names()},
@@ -82,14 +83,22 @@ def named(values):
     return {getattr(value, "__name__", None) or str(value): value for value in values}
 
 
+def parts_of(name):
+    """The factors that a shared name stands for."""
+    if name not in ("layout", "plain_layout"):
+        return [SHARED[name]]
+    return [part for key, part in ROWS.items() if key != "weights" or name == "layout"]
+
+
 def pairwise(*shared, strength=2, **factors):
     """Parametrize a test by a covering design.
 
     Parameters
     ----------
-    *shared : {"isa", "loss", "convex", "layout"}
+    *shared : {"isa", "loss", "convex", "layout", "plain_layout"}
         Factors that many tests have: the instruction set in use, the argument `loss`, or a convex
-        one, and the options of `make_records`, whose parts are factors of their own.
+        one, and, as `layout`, the options of `make_records`, whose parts are factors of their own;
+        "plain_layout" is without weights and margin offsets.
     strength : int
         How many factors are combined in full, whichever they are.
     **factors : sequence or dict
@@ -97,8 +106,8 @@ def pairwise(*shared, strength=2, **factors):
     """
     names, levels = [], []
     for name in shared:
-        for part in ROWS.values() if name == "layout" else [SHARED[name]]:
-            names.append("loss" if name == "convex" else name)
+        for part in parts_of(name):
+            names.append({"convex": "loss", "plain_layout": "layout"}.get(name, name))
             levels.append(part)
     for name, values in factors.items():
         names.append(name)

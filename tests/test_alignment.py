@@ -27,7 +27,7 @@ NO_ARRAYS = {"isa_names", "isa", "loss_names", "prox_names", "smooth_names", "vm
 }
 
 
-def records(sparse=False):
+def records(sparse=False, weighted=True):
     """What _core reads of a SiloData; here any attribute can be replaced."""
     X = RNG.standard_normal((N, P))
     attributes = {
@@ -35,6 +35,8 @@ def records(sparse=False):
         "scale": np.full(P, 0.5),
         "shift": None if sparse else np.full(P, 0.1),
         "row_norms": np.full(N, 4.0),
+        "record_weight": np.full(N, 0.5) if weighted else None,
+        "margin_offset": np.full(N, 0.1) if weighted else None,
         "offsets": np.array([0, 3, N]),
     }
     if sparse:
@@ -58,7 +60,8 @@ def calls():
     line = np.full((M, 2), 0.5)
     words = np.zeros((2, 2), np.uint64)
     network = (np.ones((1, 1, P + 1)), np.array([P, 1], np.intp))
-    layers = (records(), *network, 0, loss(), 1.0, np.inf, 2.0**-20)
+    plain = records(weighted=False)
+    layers = (plain, *network, 0, loss(), 1.0, np.inf, 2.0**-20)
     descent = (1.0, grid, np.array([0.5]), P, 0.1, 0.0, -1, 0.0, 0, 0.1, np.zeros(1))
     noise = (KEY, 1, np.ones(M), None, 0, np.arange(M))
     G, V = RNG.standard_normal((N, P)), RNG.standard_normal((N, P))
@@ -99,7 +102,16 @@ def calls():
             *(1, np.ones(M), 4, np.ones(M, np.int64), np.ones(M, np.uint64), True),
             *(np.zeros((M, 2, P)), 1, 1, 1),
         ),
-        "loss_prox": (records(), V, 0.5, loss(), 1.0, np.zeros((N, P)), np.zeros(N), 1),
+        "loss_prox": (
+            plain,
+            V,
+            0.5,
+            loss(),
+            1.0,
+            np.zeros((N, P)),
+            np.zeros(N),
+            1,
+        ),
         "line_search": (records(), w, w, loss(), np.ones(2), line, line / 2**20, line, 1),
         "mlp_gradient": (*layers, grid, weight, rows, np.zeros((M, P + 1)), 1),
         "newton_direction": (H, g, 0.5, _core.Lapack(), sums, 1),
@@ -189,8 +201,10 @@ def test_sweeps_refuse_misaligned_states(shape, name):
     arrays = {"common": np.zeros(shape), "scale": np.zeros(N), "z": np.zeros(P)}
     rounds = {"bounds": np.array([0, N]), "params": np.zeros(1), "out": np.zeros((1, P))}
 
+    plain = records(weighted=False)
+
     def prepared(bounds=None):
-        sweeps = _core.Sweeps(records(), arrays["common"], arrays["scale"], loss(), 0.5, 1.0)
+        sweeps = _core.Sweeps(plain, arrays["common"], arrays["scale"], loss(), 0.5, 1.0)
         rows = None if bounds is None else np.arange(N)
         sweeps.lay_out(rows, 0.5, 1.0, 2.0**-20, 1, bounds)
         return sweeps

@@ -514,7 +514,7 @@ def test_the_documented_example_is_the_logistic_loss(source_tree, make):
         )
 
 
-@pairwise("isa", "layout", p=[11, 1200])
+@pairwise("isa", "plain_layout", p=[11, 1200])
 def test_differences_are_bounded_as_for_a_convex_loss_whatever_the_loss_is(make, layout, p):
     """So that the guarantee rests on no declaration: a concave loss has no differences left."""
     data = make(n=80, p=p, **layout)

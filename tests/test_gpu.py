@@ -58,6 +58,8 @@ LAYOUTS = {
     "float mapped": {"affine": True, "dtype": np.float32, "intercept": True},
     "double bounded": {"row_bound": 1.5, "intercept": True},
     "float bounded": {"row_bound": 2.0, "intercept": True, "dtype": np.float32},
+    "double weighted": {"weighted": True, "intercept": True},
+    "float weighted": {"weighted": True, "row_bound": 2.0, "dtype": np.float32},
 }
 WIDTHS = (1, 7, 8, 15, 16, 17, 31, 63, 64, 79, 100, 128, 240, 255, 256, 257, 300, 1000, 4096, 4500)
 

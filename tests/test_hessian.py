@@ -168,6 +168,7 @@ def rounded_rows(data, w, loss, hess_clip, q):
     h = np.empty(data.n)
     compiled = _core.Loss(_core.loss_names().index(loss.name), np.array([*loss.params, 0.0]))
     _core.loss_block(compiled, data.y, z, np.empty(data.n), np.empty(data.n), h)
+    h = h if data.record_weight is None else h * data.record_weight
     inner = (math.sqrt(hess_clip) - 0.5 * q * math.sqrt(data.d)) * (1 - (data.d + 16) * 2.0**-52)
     X = np.asarray(data.X.toarray() if hasattr(data.X, "toarray") else data.X, dtype=float)
     rows = []

@@ -8,7 +8,15 @@ import textwrap
 
 import numpy as np
 import pytest
-from makers import FUSED, assert_refused, assert_same_on, misaligned, options_of, read_only
+from makers import (
+    FUSED,
+    assert_refused,
+    assert_same_on,
+    beside,
+    misaligned,
+    options_of,
+    read_only,
+)
 from pairwise import pairwise
 
 from dpkern import _core, kernels
@@ -40,7 +48,13 @@ def rows_of(data, w, loss):
 
 
 def of_convex(compute):
-    return lambda data, w, loss: compute(data, w, loss) if loss.convex else []
+    """A result of kernels that read neither weights nor offsets, and convex losses only."""
+
+    def computed(data, w, loss):
+        fits = loss.convex and data.record_weight is None
+        return compute(data, w, loss) if fits else []
+
+    return computed
 
 
 # All arrays that a kernel gives of records, two points and a loss.
@@ -130,14 +144,16 @@ def test_a_sum_is_that_of_rounded_records_for_any_order_silos_and_threads(
     how = {"loss": loss, "grid": None if kernel is SUMS["Hessians"] else q}
     q = step_of(data.n, data.d) if how["grid"] is None else q
     whole = compute(data, w, n_threads=1, **how)
-    each = bare_records(data.X, data.y, np.arange(data.n + 1), **options_of(data))
+    each = bare_records(data.X, data.y, np.arange(data.n + 1), **options_of(data), **beside(data))
     parts = np.array(steps(compute(each, w, **how), q), dtype=object).reshape(data.n, -1)
     assert list(parts.sum(axis=0)) == steps(whole, q)
     order = np.random.default_rng(8).permutation(data.n)
-    shuffled = bare_records(data.X[order], data.y[order], data.offsets, **options_of(data))
+    how_mapped = options_of(data) | beside(data, order)
+    shuffled = bare_records(data.X[order], data.y[order], data.offsets, **how_mapped)
     for n_threads in (1, 2, 3, 7):
         np.testing.assert_array_equal(compute(shuffled, w, n_threads=n_threads, **how), whole)
-    split = bare_records(data.X, data.y, [0, 1, 1, 513, 1000, data.n], **options_of(data))
+    how_mapped = options_of(data) | beside(data)
+    split = bare_records(data.X, data.y, [0, 1, 1, 513, 1000, data.n], **how_mapped)
     silos = compute(split, w, **how)
     assert not np.any(silos[1])
     np.testing.assert_array_equal(silos.sum(axis=0), whole[0])
@@ -153,7 +169,8 @@ def test_a_minibatch_is_the_full_kernel_on_gathered_records(
     rows = [first, [], data.offsets[2:3], rng.integers(*data.offsets[3:], 900)]
     offsets = np.cumsum([0, *map(len, rows)])
     rows = np.concatenate(rows).astype(np.int64)
-    gathered = bare_records(data.X[rows], data.y[rows], offsets, **options_of(data))
+    how_mapped = options_of(data) | beside(data, rows)
+    gathered = bare_records(data.X[rows], data.y[rows], offsets, **how_mapped)
     how = {"loss": loss, "silo_weight": np.array([1.0, 0.5, 0.0, 0.25])}
     margins = [None, rng.standard_normal(data.n)] if kernel == "differences" else [None]
     for kept in margins:

@@ -1,6 +1,7 @@
 """Losses along a line: reference, losses at points, exact clamped sums, threads, bad input."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -85,9 +86,9 @@ def test_infinite_and_undefined_losses_show_in_plain_sums(bare_records):
     np.testing.assert_array_equal(far[0], math.inf)
 
 
-def exact_decrease(here, there, bound, q):
-    """round_q(clamp(here - there, -bound, bound)) of two doubles as the kernel defines it."""
-    v = here - there  # one rounding, before the clamp
+def exact_decrease(here, there, weight, bound, q):
+    """round_q(clamp(weight (here - there), -bound, bound)) as the kernel defines it."""
+    v = weight * (here - there)  # two roundings, before the clamp
     if math.isnan(v):
         return 0
     inner = Fraction(bound) // Fraction(q)
@@ -98,7 +99,7 @@ def exact_decrease(here, there, bound, q):
 
 def values_at(loss, data, w, p, a):
     """The compiled losses at z - a dz, record by record."""
-    z, dz = kernels.glm_margins(data, w), kernels.glm_margins(data, p)
+    z, dz = kernels.glm_margins(data, w), kernels.glm_margins(replace(data, margin_offset=None), p)
     if not is_fused():
         at = np.array([z_i + (-a) * dz_i for z_i, dz_i in zip(z, dz, strict=True)])
     else:
@@ -120,9 +121,10 @@ def test_clamped_sums_are_those_of_exact_arithmetic(make, layout, loss, depth, s
     given = None if depth == 0 else grids
     sums = kernels.line_search(data, w, p, loss=loss, steps=STEPS, bound=BOUNDS, grid=given)
     here = values_at(loss, data, w, p, 0.0)
+    weight = np.ones(data.n) if data.record_weight is None else data.record_weight
     for k, (a, bound, q) in enumerate(zip(STEPS, BOUNDS, grids, strict=True)):
         there = values_at(loss, data, w, p, a)
-        terms = [exact_decrease(*pair, bound, q) for pair in zip(here, there, strict=True)]
+        terms = [exact_decrease(*own, bound, q) for own in zip(here, there, weight, strict=True)]
         exact = [sum(terms[data.offsets[j] : data.offsets[j + 1]]) for j in range(data.m)]
         assert steps(sums[:, k], q) == exact
 

@@ -3,18 +3,20 @@
 import math
 from fractions import Fraction
 
+import adversarial
 import mpmath
 import numpy as np
 import pytest
+from test_losses_table import labels_of
 
 from dpkern import _core
-from dpkern.models.losses import LOSSES, get_loss
+from dpkern.models.losses import LOSSES, LogLink, get_loss
 from dpkern.reference.loss import LOSSES as REFERENCES
 from dpkern.reference.loss import block as reference_block
 
 # Every loss with its defaults, and away from them: a default of 1 hides a misplaced parameter.
 EVERY_LOSS = [LOSSES[name]() for name in _core.loss_names()]
-EVERY_LOSS += [type(loss)(*(0.7 for _ in loss.params)) for loss in EVERY_LOSS if loss.params]
+EVERY_LOSS += [loss for loss in adversarial.EVERY_LOSS if loss.params]
 
 
 def evaluate(loss, y, z):
@@ -36,8 +38,7 @@ def loss(request):
 def points(loss):
     rng = np.random.default_rng(3)
     z = np.concatenate([np.linspace(-9, 9, 401), rng.normal(0, 300, 100), [0.0, 1.0, -1.0]])
-    y = np.where(rng.random(z.size) < 0.5, -1.0, 1.0)
-    return y, z
+    return np.where(rng.random(z.size) < 0.5, *labels_of(loss)), z
 
 
 def test_compiled_losses_twins_and_table_are_the_same_set():
@@ -52,6 +53,10 @@ def test_loss_agrees_with_its_reference(loss, points):
 
 def kinks(loss):
     """Values of the margin where a second derivative jumps, for labels -1 and 1."""
+    if isinstance(loss, LogLink):
+        return np.array([loss.low, loss.high])
+    if loss.name == "cloglog":
+        return np.array([loss.high, 4.0])
     h = loss.params[0] if loss.params else 0.0
     points = [s * t for s in (-1, 1) for t in (1.0, 1.0 - h, 1.0 + h)]
     return np.array(points)
@@ -73,21 +78,18 @@ def test_derivatives_are_those_of_the_value(loss, points):
 
 def test_declared_bounds_hold_and_are_reached(loss):
     z = np.linspace(-50, 50, 200_001)
-    for y in (-1.0, 1.0):
-        _, d1, d2 = evaluate(loss, y, z)
-        assert np.all(np.abs(d1) <= loss.lipschitz * (1 + 1e-15))
-        assert np.all(np.abs(d2) <= loss.smoothness * (1 + 1e-15))
-        if np.isfinite(loss.lipschitz):
-            assert np.max(np.abs(d1)) > 0.999 * loss.lipschitz
-        if np.isfinite(loss.smoothness):
-            assert np.max(np.abs(d2)) > 0.999 * loss.smoothness
+    _, d1, d2 = np.array([evaluate(loss, y, z) for y in labels_of(loss)]).swapaxes(0, 1)
+    for derivative, bound in ((d1, loss.lipschitz), (d2, loss.smoothness)):
+        assert np.all(np.abs(derivative) <= bound * (1 + 1e-15))
+        if np.isfinite(bound):
+            assert np.max(np.abs(derivative)) > 0.999 * bound
 
 
 def test_the_derivative_is_monotone_where_the_loss_is_convex_and_nowhere_else(loss):
     z = np.linspace(-50, 50, 200_001)
-    for y in (-1.0, 1.0):
+    for y in labels_of(loss):
         _, d1, d2 = evaluate(loss, y, z)
-        assert np.all(np.diff(d1) >= -1e-15) == loss.convex
+        assert np.all(np.diff(d1) >= -1e-15 * (1.0 + np.abs(d1[1:]))) == loss.convex
         assert np.all(d2 >= 0) == loss.convex
 
 
@@ -131,6 +133,31 @@ def exact_squared_hinge(y, z):
     return a**2 / 2, -y * a, Fraction(int(a > 0))
 
 
+def exact_poisson(y, z, low, high, most):
+    inside = low < z < high
+    return None, None, mpmath.exp(mpmath.mpmathify(z)) if inside else Fraction(0)
+
+
+def exact_gamma(y, z, low, high, most):
+    inside, count = low < z < high, min(max(y, Fraction(0)), most)
+    return None, None, count * mpmath.exp(-mpmath.mpmathify(z)) if inside else Fraction(0)
+
+
+def exact_negative_binomial(y, z, a, most):
+    e, count = mpmath.exp(mpmath.mpmathify(-min(abs(z), 708))), min(max(y, Fraction(0)), most)
+    scale = a + e if z > 0 else 1 + a * e
+    return None, None, (1 + a * count) * e / scale**2
+
+
+def exact_cloglog(y, z, high):
+    if y < 0:
+        at = min(max(z, -500), high)
+        h = mpmath.exp(mpmath.mpmathify(at))
+        return h + h * (z - at), h, h if -500 < z < high else Fraction(0)
+    h = mpmath.exp(mpmath.mpmathify(min(max(z, -500), 4)))
+    return None, -h / mpmath.expm1(h), None
+
+
 # In rational arithmetic, or to 200 bits. None stands for an output whose relative error has no
 # bound, as its terms cancel. A loss without a line here has its error stated only.
 EXACT = {
@@ -139,6 +166,10 @@ EXACT = {
     "huber": exact_huber,
     "smoothed_hinge": exact_smoothed_hinge,
     "squared_hinge": exact_squared_hinge,
+    "poisson": exact_poisson,
+    "gamma": exact_gamma,
+    "negative_binomial": exact_negative_binomial,
+    "cloglog": exact_cloglog,
 }
 
 
@@ -159,7 +190,8 @@ def adversarial(loss):
     close = (k[:, None] + 10.0 ** -rng.uniform(0, 16, 60)).ravel()
     powers = 2.0 ** np.arange(-1074, 400, 11)
     steps = (np.arange(1, 1000, 9) - 0.5) * np.log(2.0)  # where exp changes its power of two
-    z = np.concatenate([rng.normal(0, 2, 700), np.linspace(-40, 40, 401), near, close])
+    steep = np.linspace(3.9, 4.0, 400)  # where cloglog multiplies the error of exp
+    z = np.concatenate([rng.normal(0, 2, 700), np.linspace(-40, 40, 401), near, close, steep])
     z = np.concatenate([z, powers, -powers, steps, -steps, [0.0, -0.0, 708.0, -709.0, 745.0]])
     if loss.task == "regression":
         y = np.concatenate([rng.normal(0, 2, z.size // 2), z[z.size // 2 :] * (1 + 1e-9)])
@@ -169,6 +201,8 @@ def adversarial(loss):
 
 def jumps_near(loss, y, z):
     """Whether rounding the argument can change the side of a jump of the second derivative."""
+    if loss.log_link or loss.name == "cloglog":
+        return any(z == Fraction(k) for k in kinks(loss).tolist())
     a = abs(z - y) if loss.task == "regression" else 1 - y * z
     return any(abs(a - k) <= 4 * U * max(abs(k), abs(a)) for k in (0, *map(Fraction, loss.params)))
 
@@ -183,7 +217,8 @@ def test_errors_are_within_kappa_and_those_of_value_and_curvature_within_eight_r
     largest = [Fraction(0)] * 3
     with mpmath.workprec(200):
         for label, margin, *ours in zip(*map(np.ndarray.tolist, (y, z, *computed)), strict=True):
-            point = [Fraction(label), Fraction(margin), *map(Fraction, loss.params)]
+            params = (Fraction(min(value, 1e300)) for value in loss.params)
+            point = [Fraction(label), Fraction(margin), *params]
             exact = [x if x is None else rational(x) for x in EXACT[loss.name](*point)]
             for i in range(3):
                 if exact[i] is None:

@@ -123,7 +123,7 @@ def gradient_of(x, y, params, net, step=1e-6):
     ) / (2 * step)
 
 
-@pairwise("isa", "layout", net=NETWORKS, clip=[0.3, 50.0, math.inf])
+@pairwise("isa", "plain_layout", net=NETWORKS, clip=[0.3, 50.0, math.inf])
 def test_sums_agree_with_their_references(layout, net, clip, records_of):
     data = records_of(net, **layout)
     weight = np.linspace(0.1, 1.0, data.m)

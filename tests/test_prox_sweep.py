@@ -61,7 +61,7 @@ def arrays(state):
     return [a for a in (state.common, state.scale) if a is not None]
 
 
-@pairwise("isa", "layout", "convex", kind=KINDS, clip=[0.1, math.inf])
+@pairwise("isa", "plain_layout", "convex", kind=KINDS, clip=[0.1, math.inf])
 def test_sweeps_agree_with_their_references(make, layout, loss, kind, clip):
     data = make(n=900, **layout)
     ours = state_of(kind, data)
@@ -78,7 +78,7 @@ def test_sweeps_agree_with_their_references(make, layout, loss, kind, clip):
         assert_same_states(ours, by_numpy, rtol=1e-11, atol=1e-12 if grid is None else 4 * grid)
 
 
-@pairwise("isa", "layout", "convex", change_clip=[0.02, 0.3, 10.0])
+@pairwise("isa", "plain_layout", "convex", change_clip=[0.02, 0.3, 10.0])
 def test_sweeps_with_clipped_changes_agree_with_their_reference(make, layout, loss, change_clip):
     data, grid = make(n=900, **layout), 2.0**-38
     ours = state_of("per_user", data)
@@ -111,7 +111,7 @@ def test_every_width_and_remainder(make, kind, p):
             assert_same_states(ours, by_numpy, rtol=1e-10, atol=1e-12)
 
 
-@pairwise("isa", "layout", "convex")
+@pairwise("isa", "plain_layout", "convex")
 def test_all_states_are_the_same_algorithm(make, layout, loss):
     """Collapsed, per user and public without noise, beside u itself in NumPy."""
     data = make(n=300, **layout)
@@ -194,7 +194,7 @@ def test_a_slope_that_overflows_does_not_end_the_logistic_root(bare_records):
     np.testing.assert_allclose(t * 1e308, -np.log(t), rtol=1e-12)  # t = 1 / (1 + exp(1e308 t))
 
 
-@pairwise("isa", "layout")
+@pairwise("isa", "plain_layout")
 def test_records_that_take_no_part_stay_as_they_are(make, layout):
     data = make(n=200, **layout)
     rows = np.array([0, 3, 4, 117, 199])
@@ -214,7 +214,7 @@ def test_records_that_take_no_part_stay_as_they_are(make, layout):
         assert not np.any(np.atleast_2d(empty))
 
 
-@pairwise("isa", "layout", kind=KINDS, n_threads=[1, 3])
+@pairwise("isa", "plain_layout", kind=KINDS, n_threads=[1, 3])
 def test_a_prepared_sweep_is_the_same_call_whatever_came_before(make, layout, kind, n_threads):
     """Bits, through changes of the relaxation and of who takes part, and after a refusal."""
     data = make(n=300, **layout)
@@ -358,7 +358,7 @@ def test_a_state_is_hidden_within_its_bound(make):
         assert np.all(np.abs(state.scale) * norms <= 0.6)
 
 
-@pairwise("isa", "layout", kind=KINDS)
+@pairwise("isa", "plain_layout", kind=KINDS)
 def test_no_bit_depends_on_threads_or_kept_norms(make, layout, kind):
     data = make(n=3000, p=40, **layout)
     results = []

@@ -34,6 +34,8 @@ cdef extern from "core/dpk.h":
         const int64_t *offsets
         double row_bound
         int intercept
+        const double *record_weight
+        const double *margin_offset
     intptr_t dpk_padded(intptr_t d) nogil
     intptr_t dpk_thread_stride(intptr_t n) nogil
     ctypedef struct dpk_earlier:

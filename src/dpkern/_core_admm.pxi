@@ -1,6 +1,7 @@
 def loss_prox(data, const double[:, ::1] V, double gamma, Loss loss, double bound,
               double[:, ::1] out, double[::1] t, int n_threads):
     cdef Records records = Records(data)
+    records.require_unweighted()
     cdef Models start = models_of(np.zeros((1, V.shape[1])))
     cdef dpk_sweep sweep
     records.join_silos()
@@ -41,6 +42,7 @@ cdef class Sweeps:
         cdef Records records = Records(
             self.data,
             None if rows is None else (rows, np.array([0, len(rows)], dtype=np.int64)))
+        records.require_unweighted()
         cdef const double[::1] grids = None if grid == 0.0 else np.array([grid])
         cdef const int64_t[::1] largest
         records.join_silos()

@@ -39,6 +39,7 @@ cdef class Records:
         # Every attribute is read once, since a property may return another array each time.
         X, labels, factor, offset = data.X, data.y, data.scale, data.shift
         norms, self.offsets = data.row_norms, data.offsets
+        weight, shifts = data.record_weight, data.margin_offset
         if hasattr(X, "indptr"):
             values, columns, bounds = X.data, X.indices, X.indptr
         else:
@@ -65,7 +66,17 @@ cdef class Records:
             raise ValueError("data was changed: its columns and d no longer agree")
         self.c.row_bound = data.row_bound
         self.c.intercept = data.intercept
-        self.keep = values, columns, bounds, labels, norms, factor, offset
+        self.c.record_weight = first[double](weight)
+        self.c.margin_offset = first[double](shifts)
+        self.keep = values, columns, bounds, labels, norms, factor, offset, weight, shifts
+        return 0
+
+    cdef int require_unweighted(self) except -1:
+        """Raise where records have weights or margin offsets, which this kernel does not read."""
+        if self.c.record_weight != NULL or self.c.margin_offset != NULL:
+            raise TypeError(
+                "data must have neither weight nor margin_offset for this kernel, got them: sums of "
+                "gradients, losses and Hessians of linear models read both")
         return 0
 
     cdef void join_silos(self):

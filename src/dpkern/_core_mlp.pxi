@@ -5,6 +5,7 @@ def mlp_gradient(data, const double[:, :, ::1] params, const intptr_t[::1] sizes
     """params: (points, m or 1, P); loss: None is softmax; gradient_clip: of differences; unit: 0
     for floating-point sums."""
     cdef Records records = Records(data, rows)
+    records.require_unweighted()
     cdef Work work = work_of(records.offsets, DPK_MLP_BLOCK, 0, n_threads, clip, grid, silo_weight)
     cdef dpk_mlp net
     net.depth, net.points = sizes.shape[0] - 1, params.shape[0]

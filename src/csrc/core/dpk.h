@@ -126,6 +126,8 @@ typedef struct {
     const double *shift;    /* (p,) given with scale where X is dense, else NULL */
     double row_bound;       /* infinity when rows are not bounded */
     int intercept;
+    const double *record_weight; /* in [0, 1], of the loss, per stored row, or NULL: all 1 */
+    const double *margin_offset; /* added to the margin, per stored row, or NULL: all 0 */
 } dpk_data;
 
 /* Doubles that a vector of d takes up as an accumulator: whole vectors of eight are added to it. */

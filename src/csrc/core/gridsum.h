@@ -13,7 +13,8 @@
  * ceil(p / 16) + 7. Its root halves these and adds one. The quotient clip / norm adds one, clip
  * three (its root, its difference, its product; its second factor is exact), the baseline's s x_k
  * one. That makes d / 32 + 11 roundings of u at most, and the factor 1 - (d + 16) 2^-52 covers 2 d
- * + 32. The other scalars (row ratio, silo weight <= 1) come before the clamp or cannot lengthen.
+ * + 32. The other scalars (row ratio, record and silo weight <= 1) come before the clamp or cannot
+ * lengthen.
  * What denormals or flush-to-zero take from the square, at most 2^-1022 per operation, is far below
  * d 2^-240; what they take from s x_k is far below the unused roundings, as q >= 2^-400.
  *

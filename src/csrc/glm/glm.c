@@ -42,6 +42,7 @@ static void losses_task(const dpk_data *data, const double *w, intptr_t w_stride
         const intptr_t n = rows_left(i, u.end, DPK_BLOCK);
         dpk_load_block(data, w + u.j * w_stride, i, n, (later_rows){0}, &b);
         evaluate(loss, n, b.y, b.z, b.s, NULL, NULL);
+        weigh_records(data, n, b.row, b.s);
         for (intptr_t r = 0; r < n; r++)
             total += b.s[r];
     }

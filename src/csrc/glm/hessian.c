@@ -112,8 +112,10 @@ static void add_outer(const dpk_data *data, double factor, int64_t i, double M, 
 
 /* b->s: factors of the n stored rows, in units of q where M is not 0. Leaves out those that are 0,
  * among them all that are not finite, and returns how many remain. */
-static intptr_t factors(const dpk_loss *loss, double clip, double scale, intptr_t n, block *b) {
+static intptr_t factors(const dpk_data *data, const dpk_loss *loss, double clip, double scale,
+                        intptr_t n, block *b) {
     evaluate(loss, n, b->y, b->z, NULL, NULL, b->s);
+    weigh_records(data, n, b->row, b->s);
     for (intptr_t i = 0; i < n; i++)
         b->s[i] = dpk_hessian_factor(b->s[i], b->ratio[i], b->norm[i], clip, scale);
     return leave_out_zeros(n, b);
@@ -138,7 +140,7 @@ static void sum_of_task(const dpk_data *data, const double *w, const dpk_loss *l
         while (i < end && filled + rows <= most) {
             const intptr_t n = rows_left(i, end, rows);
             dpk_load_block(data, w, i, n, (later_rows){0}, &b);
-            const intptr_t count = factors(loss, clip, scale, n, &b);
+            const intptr_t count = factors(data, loss, clip, scale, n, &b);
             i += n;
             if (data->indptr)
                 for (intptr_t r = 0; r < count; r++)

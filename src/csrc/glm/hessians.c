@@ -36,7 +36,9 @@ static void load_models(const dpk_data *data, const dpk_models *models, const do
 static void find_factors_of(const pass *of, intptr_t n, const block *b, double *z, double *t) {
     double y[DPK_BLOCK * MODELS];
     find_margins(n, MODELS, b, of->bias, y, z);
+    add_model_offsets(of->data, n, MODELS, b->row, z);
     evaluate(of->loss, n * MODELS, y, z, NULL, NULL, t);
+    weigh_models(of->data, n, MODELS, b->row, t);
     for (intptr_t r = 0; r < n; r++)
         for (int i = 0; i < MODELS; i++) {
             t[r * MODELS + i] = dpk_hessian_factor(t[r * MODELS + i], b->ratio[r], b->norm[r],

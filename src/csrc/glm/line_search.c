@@ -28,8 +28,10 @@ DPK_INLINE void fill_up(intptr_t n, double *value) {
  * For a loss in parts q accumulates the product of all 1 + factor of a lane, minus 1, as q + factor
  * (1 + q). All terms are positive, so its relative error is at most 2 u for each of the LINE / 8
  * factors, and that of its logarithm no larger; q < 2^(LINE / 8). */
-static void add_losses(const dpk_loss *loss, const dpk_search *search, intptr_t n, const double *y,
-                       const double *z, const double *dz, prefetch_plan *rows, double *acc) {
+static void add_losses(const dpk_data *data, const dpk_loss *loss, const dpk_search *search,
+                       intptr_t n, const double *y, const double *z, const double *dz,
+                       const int64_t *row, prefetch_plan *rows, double *acc) {
+    const int in_parts = loss->parts && !data->record_weight;
     const f8 one = f8_set(1.0);
     double at[STRIP], value[STRIP], factor[STRIP], lane[8];
     for (intptr_t c = 0; c < search->count; c++) {
@@ -38,21 +40,23 @@ static void add_losses(const dpk_loss *loss, const dpk_search *search, intptr_t 
             const intptr_t some = n - i < STRIP ? n - i : STRIP;
             prefetch_share(rows);
             margins_at(search->step[c], some, z + i, dz + i, at);
-            if (loss->parts)
+            if (in_parts)
                 loss->parts(some, y + i, at, value, factor, loss->params);
-            else
+            else {
                 evaluate(loss, some, y + i, at, value, NULL, NULL);
+                weigh_records(data, some, row + i, value);
+            }
             fill_up(some, value);
             for (intptr_t k = 0; k < some; k += 8)
                 total = f8_add(total, f8_load(value + k));
-            if (loss->parts) {
+            if (in_parts) {
                 fill_up(some, factor);
                 for (intptr_t k = 0; k < some; k += 8)
                     q = f8_fma(f8_load(factor + k), f8_add(q, one), q);
             }
         }
         acc[c] += f8_sum(total);
-        if (loss->parts) {
+        if (in_parts) {
             f8_store(lane, q);
             for (int l = 0; l < 8; l++)
                 lane[l] = log1p_product(lane[l]);
@@ -61,7 +65,8 @@ static void add_losses(const dpk_loss *loss, const dpk_search *search, intptr_t 
     }
 }
 
-/* Sums of decreases phi(z) - phi(z - a dz), clamped and rounded, as integer multiples of the grid.
+/* Sums of decreases phi(z) - phi(z - a dz), weighted, clamped and rounded, as integer multiples of
+ * the grid.
  *
  * |rounded decrease| <= bound, exactly: the clamp is at B = floor(bound / q) q, a multiple of the
  * grid q with B <= bound. (bound / q is exact, q being a power of two with 2^5 q <= bound <= 2^51
@@ -70,9 +75,9 @@ static void add_losses(const dpk_loss *loss, const dpk_search *search, intptr_t 
  * that rounding for |v| <= 2^51 q, and its bit pattern is that of M plus the integer v / q
  * (gridsum.h). A NaN (infinity minus infinity) becomes 0, infinities B or -B: whatever the record
  * is, its integer is within floor(bound / q). */
-static void add_decreases(const dpk_loss *loss, const dpk_search *search, intptr_t n,
-                          const double *y, const double *z, const double *dz, prefetch_plan *rows,
-                          int64_t *acc) {
+static void add_decreases(const dpk_data *data, const dpk_loss *loss, const dpk_search *search,
+                          intptr_t n, const double *y, const double *z, const double *dz,
+                          const int64_t *row, prefetch_plan *rows, int64_t *acc) {
     double at[STRIP], here[LINE], value[STRIP];
     evaluate(loss, n, y, z, here, NULL, NULL);
     for (intptr_t c = 0; c < search->count; c++) {
@@ -84,7 +89,10 @@ static void add_decreases(const dpk_loss *loss, const dpk_search *search, intptr
             margins_at(search->step[c], some, z + i, dz + i, at);
             evaluate(loss, some, y + i, at, value, NULL, NULL);
             for (intptr_t k = 0; k < some; k++)
-                total += (uint64_t)bits_of(clamp_scalar(here[i + k] - value[k], B) + M);
+                value[k] = here[i + k] - value[k];
+            weigh_records(data, some, row + i, value);
+            for (intptr_t k = 0; k < some; k++)
+                total += (uint64_t)bits_of(clamp_scalar(value[k], B) + M);
         }
         acc[c] += (int64_t)(total - (uint64_t)n * (uint64_t)bits_of(M));
     }
@@ -97,6 +105,7 @@ static void search_task(const dpk_data *data, const double *w, intptr_t w_stride
     const task u = task_number(data, sum, t);
     double *const acc = sum->partial + t * dpk_thread_stride(count);
     double y[LINE], z[LINE], dz[LINE];
+    int64_t row[LINE];
     dpk_search own = *search; /* of silo j */
     if (own.bound)
         own.bound += u.j * count, own.grid += u.j * count;
@@ -106,11 +115,11 @@ static void search_task(const dpk_data *data, const double *w, intptr_t w_stride
         const intptr_t left = rows_left(i + n, u.end, LINE);
         prefetch_plan rows = plan_prefetch(data, i + n, left, count * ((n + STRIP - 1) / STRIP));
         dpk_load_line(data, w + u.j * w_stride, direction + u.j * direction_stride, i, n, &rows, y,
-                      z, dz);
+                      z, dz, row);
         if (own.bound)
-            add_decreases(loss, &own, n, y, z, dz, &rows, (int64_t *)(void *)acc);
+            add_decreases(data, loss, &own, n, y, z, dz, row, &rows, (int64_t *)(void *)acc);
         else
-            add_losses(loss, search, n, y, z, dz, &rows, acc);
+            add_losses(data, loss, search, n, y, z, dz, row, &rows, acc);
     }
 }
 

@@ -252,7 +252,7 @@ DPK_INLINE void dense_block(row_kind kind, const dpk_data *data, const dpk_loss 
     const intptr_t width = own->width, wide = own->wide;
     block b;
     multiply_rows(kind, data, first, n, &b, next, own);
-    find_model_factors(loss, weight, n, &b, own);
+    find_model_factors(data, loss, weight, n, &b, own);
     const int chained = own->digits && have_digits(n, own);
     for (intptr_t k = 0, vectors; k < data->d; k += 8 * vectors) {
         vectors = tile_vectors(data->d - k, chained ? CHAINED : VECTORS);

@@ -27,6 +27,21 @@ DPK_INLINE void find_margins(intptr_t n, intptr_t wide, const block *b, const do
         }
 }
 
+/* The same of n rows at `wide` models each: margins z with their offsets, and s with weights. */
+static inline void add_model_offsets(const dpk_data *data, intptr_t n, intptr_t wide,
+                                     const int64_t *row, double *z) {
+    for (intptr_t r = 0; data->margin_offset && r < n; r++)
+        for (intptr_t i = 0; i < wide; i++)
+            z[r * wide + i] += data->margin_offset[row[r]];
+}
+
+static inline void weigh_models(const dpk_data *data, intptr_t n, intptr_t wide, const int64_t *row,
+                                double *s) {
+    for (intptr_t r = 0; data->record_weight && r < n; r++)
+        for (intptr_t i = 0; i < wide; i++)
+            s[r * wide + i] *= data->record_weight[row[r]];
+}
+
 /* Sizes of numbers whose products, quotients and remainders are normal numbers. */
 static inline int is_ordinary(double a) { return a > 0x1p-400 && a < 0x1p400; }
 
@@ -40,8 +55,8 @@ DPK_INLINE f8 quotient(f8 a, f8 minus_b, f8 inverse) {
 }
 
 /* From products with the models in own->z to factors in own->s. */
-static inline void find_model_factors(const dpk_loss *loss, double weight, intptr_t n, block *b,
-                                      const dpk_gradients_memory *own) {
+static inline void find_model_factors(const dpk_data *data, const dpk_loss *loss, double weight,
+                                      intptr_t n, block *b, const dpk_gradients_memory *own) {
     const intptr_t wide = own->wide, rows = n + n % rows_of_vector(wide);
     double minus[DPK_BLOCK], inverse[DPK_BLOCK];
     int ordinary = FUSED && own->ordinary;
@@ -56,7 +71,9 @@ static inline void find_model_factors(const dpk_loss *loss, double weight, intpt
         inverse[r] = 1.0 / b->norm[r];
     }
     find_margins(rows, wide, b, own->bias, own->y, own->z);
+    add_model_offsets(data, n, wide, b->row, own->z);
     evaluate(loss, rows * wide, own->y, own->z, NULL, own->s, NULL);
+    weigh_models(data, n, wide, b->row, own->s);
     for (intptr_t r = 0; r < rows; r += rows_of_vector(wide))
         for (intptr_t i = 0; i < wide; i += 8) {
             /* As factor_limit (gridsum.h), of finite bounds. */

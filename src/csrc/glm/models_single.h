@@ -85,7 +85,7 @@ static void single_block_of_models(const dpk_data *data, const dpk_loss *loss, d
             prefetch_share(next);
             single_margins(width, wide, x + r * width, w + i * width, own->z + r * wide + i);
         }
-    find_model_factors(loss, weight, n, b, own);
+    find_model_factors(data, loss, weight, n, b, own);
     for (intptr_t r = 0; r < n; r++)
         for (intptr_t i = 0; i < wide; i++)
             t[r * wide + i] = single_factor(own->s[r * wide + i], own->M[i]);

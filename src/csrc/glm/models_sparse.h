@@ -156,7 +156,7 @@ static inline void sparse_block(row_kind kind, const dpk_data *data, const dpk_l
         own.wide = stride - i >= SPARSE_MODELS ? SPARSE_MODELS : stride - i >= 16 ? 16 : 8;
         own.w += i, own.acc += i, own.bias += i, own.clip += i, own.M += i;
         multiply_by[own.wide / 16][form](data, n, b, &own, stride);
-        find_model_factors(loss, weight, n, b, &own);
+        find_model_factors(data, loss, weight, n, b, &own);
         add_up_by[own.wide / 16][form](data, n, b, &own, stride);
         i += own.wide;
     }

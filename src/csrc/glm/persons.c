@@ -41,6 +41,7 @@ typedef struct {
 static void load_factors(const person_sums *of, int64_t first, intptr_t n, block *b) {
     dpk_load_block(of->data, of->w, first, n, (later_rows){0}, b);
     evaluate(of->loss, n, b->y, b->z, NULL, b->s, NULL);
+    weigh_records(of->data, n, b->row, b->s);
     clamp_factors(of->clip, n, b->norm, b->ratio, b->s);
     for (intptr_t r = 0; r < n; r++)
         b->s[r] *= of->weight;

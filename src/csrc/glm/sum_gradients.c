@@ -60,9 +60,13 @@ DPK_INLINE void known_derivatives(const dpk_data *data, const dpk_loss *loss,
                                   const dpk_earlier *earlier, int64_t first, intptr_t n,
                                   double *s) {
     double y[DPK_BLOCK], z[DPK_BLOCK];
-    for (intptr_t i = 0; i < n; i++)
-        y[i] = data->y[data->rows ? data->rows[first + i] : first + i];
+    int64_t row[DPK_BLOCK];
+    for (intptr_t i = 0; i < n; i++) {
+        row[i] = data->rows ? data->rows[first + i] : first + i;
+        y[i] = data->y[row[i]];
+    }
     evaluate(loss, n, y, known_margins(data, earlier, first, n, z), NULL, s, NULL);
+    weigh_records(data, n, row, s);
 }
 
 /* The records begin .. end one by one; the next one's row is loaded while the loss of this one is
@@ -84,16 +88,18 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_gradients *of, const dpk_ea
         const record one = next;
         const int parity = (int)((i - begin) & 1);
         const double y = data->y[one.row], ratio = row_ratio(data, one.norm);
-        const double z = ratio * (one.z + bias);
-        double s = ratio * evaluate_slope(of->loss, y, z);
+        const double z = margin_of(data, one.row, ratio * (one.z + bias));
+        double s = ratio * weighted_slope(data, of->loss, one.row, y, z);
         if (earlier) {
             const double lim = factor_limit(earlier->clip, one.norm);
             const intptr_t k = (i - begin) % DPK_BLOCK;
             if (earlier->z && k == 0)
                 known_derivatives(data, of->loss, earlier, i, rows_left(i, end, DPK_BLOCK), known);
             const double before =
-                earlier->z ? earlier->z[one.row] : ratio * (one.earlier + earlier_bias);
-            const double there = earlier->z ? known[k] : evaluate_slope(of->loss, y, before);
+                earlier->z ? earlier->z[one.row]
+                           : margin_of(data, one.row, ratio * (one.earlier + earlier_bias));
+            const double there =
+                earlier->z ? known[k] : weighted_slope(data, of->loss, one.row, y, before);
             s = clamp_without_branch(s, lim) - clamp_without_branch(ratio * there, lim);
             if (earlier->curvature < HUGE_VAL)
                 s = between_margins(earlier->curvature, ratio, z, before, s);
@@ -165,8 +171,10 @@ static void subtract_earlier(const dpk_data *data, const dpk_loss *loss, const d
         dpk_dots(data, earlier->w, n, b->row, space);
         for (intptr_t i = 0; i < n; i++)
             space[i] = b->ratio[i] * (space[i] + bias);
+        add_margin_offsets(data, n, b->row, space);
     }
     evaluate(loss, n, b->y, z, NULL, s, NULL);
+    weigh_records(data, n, b->row, s);
     for (intptr_t i = 0; i < n; i++) {
         b->s[i] *= b->ratio[i];
         s[i] *= b->ratio[i];
@@ -193,6 +201,7 @@ static void subtract_earlier(const dpk_data *data, const dpk_loss *loss, const d
 static void find_factors(const dpk_gradients *of, int64_t first, intptr_t n, block *b) {
     const dpk_earlier *const earlier = of->earlier;
     evaluate(of->loss, n, b->y, b->z, NULL, b->s, NULL);
+    weigh_records(of->data, n, b->row, b->s);
     /* The gradient in the stored row is (r phi') x: clip with the stored row's norm. */
     if (earlier)
         subtract_earlier(of->data, of->loss, earlier, first, n, b);

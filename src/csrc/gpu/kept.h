@@ -97,14 +97,15 @@ DPK_INLINE void add_records(int single, const glm *of, gpu_task task, int team, 
     for (int64_t first = task.begin; first < task.end; first += TEAMS * ROWS) {
         const int64_t begin = first + team * ROWS;
         entry x[MOST_ROWS][MOST_STEPS][LANES];
-        double square[LANES], product[MOST_MODELS + 1][LANES], norm[LANES], label[LANES];
+        double square[LANES], product[MOST_MODELS + 1][LANES], norm[LANES];
+        label records[LANES];
         int64_t row[MOST_ROWS];
         /* Beyond the end stands a row that counts as nothing. */
         EACH(r, ROWS) row[r] = stored_row(data, begin + r < task.end ? begin + r : task.begin);
         keep_rows(data, row, x);
         EACH_LANE {
             const int64_t record = begin + LANE / LANES_OF_ROW % ROWS;
-            label[L] = data->y[stored_row(data, record < task.end ? record : task.begin)];
+            records[L] = label_of(of, stored_row(data, record < task.end ? record : task.begin));
         }
         two_products(single, x, w[0], NULL, product[0], square);
         EACH(i, MODELS / 2) {
@@ -118,7 +119,7 @@ DPK_INLINE void add_records(int single, const glm *of, gpu_task task, int team, 
             double s[LANES];
             EACH_LANE {
                 const int there = begin + LANE / LANES_OF_ROW % ROWS < task.end;
-                s[L] = there ? factor_of(of, &own[i], label[L], norm[L], product[i][L]) : 0.0;
+                s[L] = there ? factor_of(of, &own[i], &records[L], norm[L], product[i][L]) : 0.0;
             }
             EACH(r, ROWS) {
                 const double factor = FROM(s, r * LANES_OF_ROW);

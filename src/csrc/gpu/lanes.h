@@ -6,8 +6,9 @@
  * are arrays, of one entry and of sixteen. What follows from a sum over lanes is computed by each
  * lane that has it. A block of threads takes a task, which is a run of records of one silo.
  *
- * On a GPU the constants FLOAT32 and MAPPED (the kind of rows), LOSS, STEPS (of sixteen columns)
- * and MODELS are options of the compiler; on a CPU they are numbers of a launch. */
+ * On a GPU the constants FLOAT32, MAPPED and WEIGHTED (the kind of records), LOSS, STEPS (of
+ * sixteen columns) and MODELS are options of the compiler; on a CPU they are numbers of a launch.
+ */
 #pragma once
 
 #include "core/dpk.h"
@@ -74,6 +75,7 @@ typedef double entry;
 #define ROUND(v) ((int32_t)rintf(v))
 #define FLOAT32 launch.float32
 #define MAPPED launch.mapped
+#define WEIGHTED launch.weighted
 #define STEPS launch.steps
 #define MODELS launch.models
 #define MOST_STEPS 16
@@ -81,7 +83,7 @@ typedef double entry;
 typedef double entry; /* a float, too */
 
 static struct {
-    int float32, mapped, loss, steps, models;
+    int float32, mapped, weighted, loss, steps, models;
 } launch;
 
 #endif

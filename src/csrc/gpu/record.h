@@ -15,7 +15,8 @@ typedef struct {
     const void *X, const double *y, const double *scale, const double *shift, const int64_t *rows, \
         int64_t p, int64_t intercept, double row_bound, const gpu_task *tasks, int64_t n_tasks,    \
         int64_t m, const double *w, int64_t stride, int64_t w_stride, const double *clip,          \
-        const double *grid, const double *weight, const double *params
+        const double *grid, const double *weight, const double *params,                            \
+        const double *record_weight, const double *margin_offset
 
 /* w: model i of silo j at w + i stride + j w_stride; clip: (MODELS,); grid: (MODELS, m) powers of
  * two; weight: (m,), or NULL: all 1; params: the loss's. */
@@ -23,6 +24,8 @@ typedef struct {
     dpk_data data;
     int64_t m, stride, w_stride;
     const double *w, *clip, *grid, *weight, *params;
+    /* per stored row, or NULL, as in dpk_data; without WEIGHTED neither is read */
+    const double *record_weight, *margin_offset;
 } glm;
 
 #define GLM_OF_ARGUMENTS                                                                           \
@@ -34,7 +37,9 @@ typedef struct {
                     clip,                                                                          \
                     grid,                                                                          \
                     weight,                                                                        \
-                    params}
+                    params,                                                                        \
+                    record_weight,                                                                 \
+                    margin_offset}
 
 DPK_INLINE dpk_data rows_of(const void *X, const double *y, const double *scale,
                             const double *shift, const int64_t *rows, int64_t p, int64_t intercept,
@@ -71,8 +76,26 @@ DPK_INLINE double with_one(const dpk_data *data, int64_t k, double x) {
     return k == data->p ? 1.0 : x;
 }
 
-/* Value, or first derivative, of the loss at one record. */
-DPK_INLINE double loss_at(const glm *of, int derivative, double y, double z) {
+/* What belongs to a stored row beside its entries. */
+typedef struct {
+    double y, weight, offset;
+} label;
+
+DPK_INLINE label label_of(const glm *of, int64_t row) {
+    const label found = {of->data.y[row],
+                         WEIGHTED && of->record_weight ? of->record_weight[row] : 1.0,
+                         WEIGHTED && of->margin_offset ? of->margin_offset[row] : 0.0};
+    return found;
+}
+
+/* The margin z of a record with its offset. */
+DPK_INLINE double margin_of(const glm *of, const label *record, double z) {
+    return WEIGHTED && of->margin_offset ? z + record->offset : z;
+}
+
+/* Value, or first derivative, of the loss at one record, times its weight. */
+DPK_INLINE double loss_at(const glm *of, int derivative, const label *record, double z) {
+    const double y = record->y;
     double value = 0.0, d1 = 0.0, d2 = 0.0;
 #ifdef __CUDACC_RTC__
     POINT(y, z, of->params, &value, &d1, &d2);
@@ -84,7 +107,8 @@ DPK_INLINE double loss_at(const glm *of, int derivative, double y, double z) {
     DPK_LOSS_LIST(EVALUATE)
 #undef EVALUATE
 #endif
-    return derivative ? d1 : value;
+    value = derivative ? d1 : value;
+    return WEIGHTED ? value * record->weight : value;
 }
 
 /* Upper bound of |[x, 1]| from x . x, in single precision where `single`. */
@@ -117,10 +141,11 @@ DPK_INLINE terms terms_of(const glm *of, int64_t i, int64_t j) {
 }
 
 /* What the row [x, 1] of a record is multiplied with, from its label and x . w. */
-DPK_INLINE double factor_of(const glm *of, const terms *own, double y, double norm,
+DPK_INLINE double factor_of(const glm *of, const terms *own, const label *record, double norm,
                             double product) {
     const double ratio = row_ratio(&of->data, norm);
-    const double s = ratio * loss_at(of, 1, y, ratio * (product + own->bias));
+    const double z = margin_of(of, record, ratio * (product + own->bias));
+    const double s = ratio * loss_at(of, 1, record, z);
     return own->weight * clamp_scalar(s, factor_limit(own->clip, norm));
 }
 

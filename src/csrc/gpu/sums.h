@@ -39,6 +39,7 @@ KERNEL glm_factors(GLM, int64_t wanted, int64_t n, double *out) {
         EACH_GROUP(first, tasks[t].begin, end) EACH_TEAM(team) {
             const int64_t i = first + team;
             const int64_t row = stored_row(data, i < end ? i : tasks[t].begin);
+            const label record = label_of(&of, row);
             EACH(model, MODELS) {
                 const double *const w_j = w + model * stride + j * w_stride;
                 const terms own = of_model[model];
@@ -49,11 +50,11 @@ KERNEL glm_factors(GLM, int64_t wanted, int64_t n, double *out) {
                     continue;
                 if (wanted != FACTORS) {
                     const double ratio = row_ratio(data, row_norm(0, data, square));
-                    const double z = ratio * (product + own.bias);
-                    out[i] = wanted == LOSSES ? loss_at(&of, 0, y[row], z) : z;
+                    const double z = margin_of(&of, &record, ratio * (product + own.bias));
+                    out[i] = wanted == LOSSES ? loss_at(&of, 0, &record, z) : z;
                 } else {
                     const double norm = row_norm(own.single, data, square);
-                    out[model * n + i] = factor_of(&of, &own, y[row], norm, product);
+                    out[model * n + i] = factor_of(&of, &own, &record, norm, product);
                 }
             }
         }
@@ -168,7 +169,7 @@ KERNEL add_columns(GLM, int64_t n, const double *factors, uint64_t *out) {
 KERNEL sum_values(GLM, const double *values, double *out) {
     (void)X, (void)y, (void)scale, (void)shift, (void)rows, (void)p, (void)intercept;
     (void)row_bound, (void)m, (void)w, (void)stride, (void)w_stride, (void)clip, (void)grid;
-    (void)weight, (void)params;
+    (void)weight, (void)params, (void)record_weight, (void)margin_offset;
     EACH_THREAD(t, 0, n_tasks) {
         double total = 0.0;
         for (int64_t i = tasks[t].begin; i < tasks[t].end; i++)

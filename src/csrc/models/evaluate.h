@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stddef.h>
 #include "core/dpk.h"
+#include "rows/block.h"
 
 /* a, or 0 where it is not finite. */
 DPK_INLINE double finite_part(double a) { return fabs(a) <= DBL_MAX ? a : 0.0; }
@@ -32,4 +33,17 @@ DPK_INLINE double evaluate_slope(const dpk_loss *loss, double y, double z) {
         return loss->slope(y, z, loss->params);
     evaluate(loss, 1, &y, &z, NULL, &d1, NULL);
     return d1;
+}
+
+/* The margin z of a stored row with its offset, and its weighted derivative there. */
+DPK_INLINE double margin_of(const dpk_data *data, int64_t row, double z) {
+    add_margin_offsets(data, 1, &row, &z);
+    return z;
+}
+
+DPK_INLINE double weighted_slope(const dpk_data *data, const dpk_loss *loss, int64_t row, double y,
+                                 double z) {
+    double s = evaluate_slope(loss, y, z);
+    weigh_records(data, 1, &row, &s);
+    return s;
 }

@@ -72,6 +72,69 @@ static inline void squared_hinge_point(double y, double z, const double *params,
     *d2 = a > 0.0 ? 1.0 : 0.0;
 }
 
+DPK_INLINE double clamp_between(double low, double high, double a) {
+    a = a < low ? low : a;
+    return a > high ? high : a; /* NaN stays NaN */
+}
+
+/* exp(z) - y z, y between 0 and params[2], between the margins params[0] and params[1]; beyond them
+ * it goes on as a straight line. */
+static inline void poisson_point(double y, double z, const double *params, double *value,
+                                 double *d1, double *d2) {
+    const double at = clamp_between(params[0], params[1], z), mean = exp_clamped(at);
+    const double count = clamp_between(0.0, params[2], y);
+    *value = mean - count * at + (mean - count) * (z - at);
+    *d1 = mean - count;
+    *d2 = at == z ? mean : 0.0;
+}
+
+/* y exp(-z) + z, likewise. */
+static inline void gamma_point(double y, double z, const double *params, double *value, double *d1,
+                               double *d2) {
+    const double at = clamp_between(params[0], params[1], z);
+    const double ratio = clamp_between(0.0, params[2], y) * exp_clamped(-at);
+    *value = ratio + at + (1.0 - ratio) * (z - at);
+    *d1 = 1.0 - ratio;
+    *d2 = at == z ? ratio : 0.0;
+}
+
+/* log(s), 2^-500 <= s <= 2^500, whose relative error has no bound near s = 1 */
+DPK_INLINE double log_of(double s) {
+    return s >= 1.0 ? log1p_product(s - 1.0) : -log1p_product(1.0 / s - 1.0);
+}
+
+/* (y + 1 / a) log(1 + a exp(z)) - y z, a = params[0], y between 0 and params[1] */
+static inline void negative_binomial_point(double y, double z, const double *params, double *value,
+                                           double *d1, double *d2) {
+    const double a = params[0], count = clamp_between(0.0, params[1], y);
+    const double e = exp_negative(-fabs(z));
+    const int upper = z > 0.0;
+    const double sum = upper ? a + e : 1.0 + a * e, slope = upper ? 1.0 - count * e : e - count;
+    const double log_term = upper ? z + log_of(sum) : log1p_product(a * e);
+    *value = (count + 1.0 / a) * log_term - count * z;
+    *d1 = slope / sum;
+    *d2 = (1.0 + a * count) * (e / (sum * sum));
+}
+
+/* -log P(y), P(1) = 1 - exp(-exp(z)), the complementary log-log link; for y = -1 a straight line
+ * above the margin params[0]. */
+static inline void cloglog_point(double y, double z, const double *params, double *value,
+                                 double *d1, double *d2) {
+    const double at = clamp_between(-500.0, y < 0.0 ? params[0] : 4.0, z);
+    const double hazard = exp_clamped(at), odds = 1.0 / expm1_positive(hazard);
+    const double g = hazard * odds, h = hazard;
+    /* Bernoulli's series where the difference would cancel. */
+    const double series =
+        h *
+        (0.5 + h * (1.0 / 12.0 +
+                    h * h * (-1.0 / 720.0 + h * h * (1.0 / 30240.0 + h * h * (-1.0 / 1209600.0)))));
+    const double curvature = g * (h < 0.125 ? series : h + g - 1.0);
+    const int inside = at == z;
+    *value = y < 0.0 ? hazard + hazard * (z - at) : log1p_product(odds) - (at < z ? 0.0 : z - at);
+    *d1 = y < 0.0 ? hazard : -g;
+    *d2 = !inside ? 0.0 : y < 0.0 ? hazard : curvature > 0.0 ? curvature : 0.0;
+}
+
 /* Majorants: h(y, z) with phi(y, z + t) <= phi(y, z) + phi'(y, z) t + h t^2 / 2 for all t, in d2 of
  * a block function that writes nothing else. About some c the losses are an even function f(|z -
  * c|) and a linear one, and f'(u) / u does not increase: then h = f'(u) / u, u = |z - c|, is the
@@ -102,12 +165,37 @@ static inline double squared_hinge_majorant(double y, double z, const double *pa
     return squared_majorant(y, z, params);
 }
 
+/* Bounds of phi''. */
+static inline double poisson_majorant(double y, double z, const double *params) {
+    (void)y, (void)z;
+    return exp_clamped(params[1]);
+}
+
+static inline double gamma_majorant(double y, double z, const double *params) {
+    (void)z;
+    return clamp_between(0.0, params[2], y) * exp_clamped(-params[0]);
+}
+
+static inline double negative_binomial_majorant(double y, double z, const double *params) {
+    (void)z;
+    return 0.25 * (clamp_between(0.0, params[1], y) + 1.0 / params[0]);
+}
+
+static inline double cloglog_majorant(double y, double z, const double *params) {
+    (void)z;
+    return y < 0.0 ? exp_clamped(params[0]) : 0.4126;
+}
+
 #define DPK_LOSS_LIST(X)                                                                           \
     X(logistic)                                                                                    \
     X(squared)                                                                                     \
     X(huber)                                                                                       \
     X(smoothed_hinge)                                                                              \
-    X(squared_hinge)
+    X(squared_hinge)                                                                               \
+    X(poisson)                                                                                     \
+    X(gamma)                                                                                       \
+    X(negative_binomial)                                                                           \
+    X(cloglog)
 
 #ifndef DPK_GPU
 /* The functions of a loss that kernels call. There is one loop for each set of requested outputs,

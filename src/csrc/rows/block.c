@@ -6,7 +6,7 @@
 /* Rows at a time: few enough to be in the L1 cache still for their second product. */
 DPK_INLINE void load_line(row_kind kind, const dpk_data *shared, const double *w, const double *p,
                           int64_t first, intptr_t n, prefetch_plan *next, double *y, double *z,
-                          double *dz) {
+                          double *dz, int64_t *row) {
     const dpk_data own = *shared, *const data = &own; /* see rows.h */
     const double bias = data->intercept ? p[data->p] : 0.0;
     const intptr_t rows = block_rows(data, 0);
@@ -21,6 +21,7 @@ DPK_INLINE void load_line(row_kind kind, const dpk_data *shared, const double *w
             y[i + r] = b.y[r];
             z[i + r] = b.z[r];
             dz[i + r] = b.ratio[r] * (dz[i + r] + bias);
+            row[i + r] = b.row[r];
         }
     }
 }
@@ -76,8 +77,8 @@ DEFINE_FOR_KINDS(void dpk_dots, data, 8, products,
                  data, w, n, rows, z)
 DEFINE_FOR_KINDS(void dpk_load_line, data, 8, load_line,
                  (const dpk_data *data, const double *w, const double *p, int64_t first, intptr_t n,
-                  prefetch_plan *next, double *y, double *z, double *dz),
-                 data, w, p, first, n, next, y, z, dz)
+                  prefetch_plan *next, double *y, double *z, double *dz, int64_t *row),
+                 data, w, p, first, n, next, y, z, dz, row)
 DEFINE_FOR_KINDS(void dpk_row_norms, data, 8, row_norms,
                  (const dpk_data *data, int64_t begin, int64_t end, double *norm), data, begin, end,
                  norm)

@@ -21,6 +21,19 @@ static inline intptr_t rows_left(int64_t i, int64_t end, intptr_t rows) {
     return end - i < rows ? (intptr_t)(end - i) : rows;
 }
 
+/* z: (n,) margins of the stored rows (n,), plus their offsets. */
+DPK_INLINE void add_margin_offsets(const dpk_data *data, intptr_t n, const int64_t *row,
+                                   double *z) {
+    for (intptr_t i = 0; data->margin_offset && i < n; i++)
+        z[i] += data->margin_offset[row[i]];
+}
+
+/* s: (n,) values or derivatives of the loss at the stored rows (n,), times their weights. */
+DPK_INLINE void weigh_records(const dpk_data *data, intptr_t n, const int64_t *row, double *s) {
+    for (intptr_t i = 0; data->record_weight && i < n; i++)
+        s[i] *= data->record_weight[row[i]];
+}
+
 /* Leaves out the rows with s = 0, and returns how many are left; only `s` and `row` follow. */
 static inline intptr_t leave_out_zeros(intptr_t n, block *b) {
     intptr_t count = 0;
@@ -40,11 +53,11 @@ void dpk_load_block(const dpk_data *data, const double *w, int64_t first, intptr
 /* z: (n,) x . w of the rows of these numbers (n,). w: (p,). */
 void dpk_dots(const dpk_data *data, const double *w, intptr_t n, const int64_t *rows, double *z);
 
-/* Labels, and margins of the effective rows along two vectors, of the records first .. first + n: z
- * = x . w, and dz = x . p while the row is in the L1 cache. w, p: (d,); y, z, dz: (n,); next:
- * prefetched in shares, one for some 8 KiB of rows. */
+/* Labels and stored rows, and margins of the effective rows along two vectors, of the records first
+ * .. first + n: z = x . w with its offset, and dz = x . p while the row is in the L1 cache. w, p:
+ * (d,); y, z, dz, row: (n,); next: prefetched in shares, one for some 8 KiB of rows. */
 void dpk_load_line(const dpk_data *data, const double *w, const double *p, int64_t first,
-                   intptr_t n, prefetch_plan *next, double *y, double *z, double *dz);
+                   intptr_t n, prefetch_plan *next, double *y, double *z, double *dz, int64_t *row);
 
 /* norm: (end - begin,) upper bounds of |[scale x + shift, 1]| of the stored rows begin .. end. */
 void dpk_row_norms(const dpk_data *data, int64_t begin, int64_t end, double *norm);

@@ -67,6 +67,7 @@ DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *
     find_ratios(data, n, b);
     for (intptr_t i = 0; i < n; i++)
         b->z[i] = b->ratio[i] * (b->z[i] + bias);
+    add_margin_offsets(data, n, b->row, b->z);
 }
 
 /* Whether a factor is certain to be within its limit, so that the clamp would do nothing. */

@@ -133,6 +133,8 @@ DPK_INLINE void single_load(const dpk_data *data, const float *w, double bias, c
     find_ratios(data, n, b);
     for (intptr_t i = 0; w && i < n; i++)
         b->z[i] = b->ratio[i] * (b->z[i] + bias);
+    if (w)
+        add_margin_offsets(data, n, b->row, b->z);
 }
 
 /* acc += sum over n rows of the integers nearest to t x, for `vectors` vectors of columns from k

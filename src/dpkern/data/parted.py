@@ -9,6 +9,7 @@ import numpy as np
 
 from dpkern.data.silo_data import SiloData
 from dpkern.data.validation import frozen, frozen_matrix
+from dpkern.data.weights import BESIDE_ROWS
 
 if TYPE_CHECKING:
     from dpkern.party import Party
@@ -54,7 +55,10 @@ def held_by(party: Party, data: SiloData, sizes: Sequence[int]) -> SiloData:
         m=len(counts),
         n=int(counts.sum()),
         silo_names=None,
-        row_norms=None if data.row_norms is None else frozen(data.row_norms[:here]),
+        **{
+            name: None if (beside := getattr(data, name)) is None else frozen(beside[:here])
+            for name in BESIDE_ROWS
+        },
         party=party,
     )
     return part

@@ -54,6 +54,14 @@ from dpkern.data.validation import (
     public_row_bound,
     refuse_non_finite,
 )
+from dpkern.data.weights import (
+    BESIDE_ROWS,
+    chosen,
+    in_order,
+    joined_weights,
+    margin_offsets,
+    record_weights,
+)
 from dpkern.kernels import _card
 from dpkern.kernels._gpu import DeviceRows
 from dpkern.kernels.installation import flushes_denormals
@@ -121,6 +129,14 @@ class SiloData:
     max_records : int, optional
         With `person`, the largest number of rows of a person: the first ones in the given order
         are used. Rows are then copied, unless they are in order already.
+    weight : array_like of shape (N,), optional
+        The weight of each record's loss, at least 0. It is private, as the record is.
+    max_weight : float, optional
+        With `weight`, its public bound; larger weights count as this one. Losses are multiplied by
+        weight / max_weight, so that no weight makes a record's share of a sum larger, and the
+        objective is (1 / N) sum_i (weight_i / max_weight) phi_i + penalty.
+    margin_offset : array_like of shape (N,), optional
+        Added to the margin x.w of each record, such as the log of an exposure. Private too.
 
     Attributes
     ----------
@@ -144,6 +160,9 @@ class SiloData:
     persons : Persons or None
     transform : Transform, the map of rows that a model needs to predict
     party : Party or None, who holds these rows of a federation, of which the sizes are
+    max_weight : float, or None without weights
+    record_weight : ndarray of shape (N,), float64, or None, weight / max_weight
+    margin_offset : ndarray of shape (N,), float64, or None
     device : DeviceRows or None, the same rows on a card, where sums are then taken (`to_device`)
     row_norms : ndarray of shape (N,), float64, or None
         Upper bounds of |[scale x + shift, 1]|, before the row bound. They are stored if this object
@@ -186,6 +205,9 @@ class SiloData:
     persons: Persons | None
     transform: Transform
     row_norms: Float64Array | None
+    max_weight: float | None
+    record_weight: Float64Array | None
+    margin_offset: Float64Array | None
     party: Party | None
     device: DeviceRows | None
     _records: Any  # addresses for the kernels
@@ -206,14 +228,23 @@ class SiloData:
         schema: Schema | None = None,
         person: ArrayLike | None = None,
         max_records: int | None = None,
+        weight: ArrayLike | None = None,
+        max_weight: float | None = None,
+        margin_offset: ArrayLike | None = None,
     ) -> None:
         rows, copied = checked_matrix(X)
         n, n_features = rows.shape
         names = None if feature_names is None else checked_names(feature_names, n_features)
         y, offsets = labels(y, n), checked_offsets(offsets, n)
+        record_weight = record_weights(weight, max_weight, n)
+        margin_offset = margin_offsets(margin_offset, n)
         persons, order, offsets = arranged(person, max_records, offsets)
         if order is not None:
             offsets, y, n = checked_offsets(offsets, len(order)), y[order], len(order)
+            record_weight, margin_offset = (
+                chosen(record_weight, order),
+                chosen(margin_offset, order),
+            )
             rows, copied = gathered(rows, order)
         if schema is not None and getattr(schema, "feature_names", ()) != names:
             raise ValueError("schema must have the features of X: use Schema.silo_data")
@@ -253,6 +284,9 @@ class SiloData:
             persons=persons,
             transform=transform,
             row_norms=None,
+            max_weight=None if max_weight is None else float(max_weight),
+            record_weight=None if record_weight is None else frozen(record_weight),
+            margin_offset=None if margin_offset is None else frozen(margin_offset),
             party=None,
             device=None,
         )
@@ -308,6 +342,8 @@ class SiloData:
         bounds = {"row_bound": self.row_bound, "target_bound": self.target_bound}
         parts += [f"{name}={bound:g}" for name, bound in bounds.items() if math.isfinite(bound)]
         parts += [] if self.feature_range is None else ["feature_range"]
+        parts += [] if self.record_weight is None else ["weight"]
+        parts += [] if self.margin_offset is None else ["margin_offset"]
         parts += [] if self.persons is None else [f"max_records={self.persons.max_records}"]
         return f"SiloData({', '.join(parts)}, partition={self.partition!r})"
 
@@ -347,9 +383,9 @@ class SiloData:
 
     def part(self, records: NDArray[np.int64], offsets: NDArray[np.int64]) -> Self:
         """Return a copy of records, by their indices, in silos that may divide a person."""
-        chosen = object.__new__(type(self))
-        chosen._set(**self._state())
-        chosen._set(
+        part = object.__new__(type(self))
+        part._set(**self._state())
+        part._set(
             X=frozen_matrix(self.X[records]),
             y=frozen(self.y[records]),
             offsets=frozen(offsets),
@@ -359,9 +395,12 @@ class SiloData:
             silo_names=None,
             persons=None if self.persons is None else Persons(self.persons.max_records),
             device=None,
-            row_norms=None if self.row_norms is None else frozen(self.row_norms[records]),
+            **{
+                name: None if (beside := getattr(self, name)) is None else frozen(beside[records])
+                for name in BESIDE_ROWS
+            },
         )
-        return chosen
+        return part
 
     @classmethod
     def from_silos(
@@ -378,6 +417,7 @@ class SiloData:
         options = checked_options(options, names, pairs[0][0].shape[1])
         if options.get("person") is not None:
             options["person"] = joined_ids(options["person"], [len(y) for _, y in pairs])
+        options = joined_weights(options, [len(y) for _, y in pairs])
         data = cls(
             joined([X for X, _ in pairs]),
             np.concatenate([y for _, y in pairs]),
@@ -408,12 +448,14 @@ class SiloData:
         """
         names, (given, y) = column_names(X), records(X, y)
         options = checked_options(options, names, given.shape[1])
-        group = ids(groups, len(y), "groups")
+        group, n = ids(groups, len(y), "groups"), len(y)
         found = kept_rows(options.get("person"), options.get("max_records"), len(y))
         if found is not None:  # before any other order
             (given, _), y, group = gathered(given, found[0]), y[found[0]], group[found[0]]
+            options = in_order(options, found[0], n)
         silo_names, offsets, order = grouped(group)
         rows, copied = gathered(given, order)
+        options = options if order is None else in_order(options, order, len(y))
         if found is not None:
             options["person"] = found[1] if order is None else found[1][order]
         data = cls(rows, y if order is None else y[order], offsets, **options)
@@ -483,6 +525,7 @@ class SiloData:
             persons = partition(people, m, how, rng, min_size, shapes, "persons", None)
             by_silo, sizes = whole_in_silos(found[1], *persons)
             order, options["person"] = found[0][by_silo], found[1][by_silo]
+        options = in_order(options, order, len(y))
         rows, copied = gathered(given, order)
         data = cls(rows, y[order], np.cumsum([0, *sizes]), **options)
         if copied:

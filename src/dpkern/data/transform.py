@@ -29,6 +29,7 @@ from dpkern.data.validation import (
     numeric_matrix,
     refuse_non_finite,
 )
+from dpkern.data.weights import BESIDE_ROWS
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -187,7 +188,7 @@ def one_silo(X: Matrix) -> SiloData:
     n, d = X.shape
     whole = {"m": 1, "n": n, "d": d, "y": np.zeros(n), "offsets": np.array([0, n])}
     unmapped = {"scale": None, "shift": None, "intercept": False, "row_bound": math.inf}
-    return cast("SiloData", SimpleNamespace(X=X, row_norms=None, **whole, **unmapped))
+    return cast("SiloData", SimpleNamespace(X=X, **whole, **unmapped, **dict.fromkeys(BESIDE_ROWS)))
 
 
 def row_norms(V: Matrix) -> Float64Array:

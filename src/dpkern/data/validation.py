@@ -41,6 +41,9 @@ class RowOptions(TypedDict, total=False):
     schema: "Schema | None"
     person: Any
     max_records: int | None
+    weight: Any
+    max_weight: float | None
+    margin_offset: Any
 
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))

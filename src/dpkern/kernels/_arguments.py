@@ -34,7 +34,8 @@ class Data(Protocol):
 
     Silo j has the records offsets[j] to offsets[j + 1] of X (n, n_features) and y (n,). An
     effective row, of length d, is shift + scale x with a constant 1 for the intercept, shortened to
-    `row_bound`; its norm before that may be kept in `row_norms`. `device` are the same records on a
+    `row_bound`; its norm before that may be kept in `row_norms`. A record's loss is that of its
+    margin plus `margin_offset`, times `record_weight` in [0, 1]. `device` are the same records on a
     card, and `classes` the labels.
     """
 
@@ -50,6 +51,8 @@ class Data(Protocol):
     scale: FloatArray | None
     shift: FloatArray | None
     row_norms: FloatArray | None
+    record_weight: FloatArray | None
+    margin_offset: FloatArray | None
     task: Literal["classification", "regression", "multiclass"]
     classes: NDArray[Any] | None
     device: "DeviceRows | None"

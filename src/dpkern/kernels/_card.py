@@ -93,7 +93,7 @@ class Card:
         return self._module(constants).get_function(name)
 
     def _compiled(self, constants: tuple[Any, ...]) -> Any:
-        names = ("FLOAT32", "MAPPED", "LOSS", "STEPS", "MODELS")
+        names = ("FLOAT32", "MAPPED", "WEIGHTED", "LOSS", "STEPS", "MODELS")
         chosen = [f"-D{name}={value}" for name, value in zip(names, constants, strict=True)]
         chosen.append(f"--gpu-architecture=sm_{self._cupy.cuda.Device().compute_capability}")
         nvrtc, module = self._cupy.cuda.nvrtc, self._cupy.cuda.function.Module()

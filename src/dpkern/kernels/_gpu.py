@@ -89,12 +89,12 @@ def clip_and_sum(
         tasks = tasks_of(own, offsets, _BLOCKS, _LEAST)
         m = len(offsets) - 1
         numbers = own.put(np.concatenate([[clip], grids]))
-        constants = (int(vectors.dtype == np.float32), 0, "logistic", 1, 1)
+        constants = (int(vectors.dtype == np.float32), 0, 0, "logistic", 1, 1)
         squares, factors, sums = own.empty((n, chunks)), own.empty((n,)), own.zero_steps((m, p))
 
         def launch(name: str, work: Tasks, y_blocks: int, *more: Any) -> None:
             given = _records(vectors, None, None, None, None, p, 0, math.inf, work, m)
-            given += [None, 0, 0, numbers[:1], numbers[1:], None, None, *more]
+            given += [None, 0, 0, numbers[:1], numbers[1:], None, None, None, None, *more]
             own.launch(name, constants, (work.number, y_blocks), _typed(given))
 
         per_task = -(-n * chunks // (tasks.number * _TEAM))
@@ -144,7 +144,7 @@ class DeviceRows:
     def __init__(self, data: Any, own: Card) -> None:
         if hasattr(data.X, "indptr"):
             raise TypeError("X must be dense on a card, got a sparse matrix: use the CPU")
-        needed = data.X.nbytes + 2 * data.y.nbytes
+        needed = data.X.nbytes + 4 * data.y.nbytes
         with own.in_use():
             if needed > (free := own.free_bytes()):
                 raise MemoryError(
@@ -152,12 +152,15 @@ class DeviceRows:
                     f"{free / 2**30:.1f} GiB are free: use fewer, float32, or the CPU"
                 )
             self.X, self.y = own.put(data.X), own.put(data.y)
-            self.scale = None if data.scale is None else own.put(data.scale)
-            self.shift = None if data.shift is None else own.put(data.shift)
+            beside = (data.scale, data.shift, data.record_weight, data.margin_offset)
+            self.scale, self.shift, self.record_weight, self.margin_offset = (
+                None if numbers is None else own.put(numbers) for numbers in beside
+            )
         self.card, self.n, self.p, self.d = own, data.n, data.n_features, data.d
         self.intercept, self.row_bound = int(data.intercept), float(data.row_bound)
         self.offsets = data.offsets
-        self._kind = int(data.X.dtype == np.float32), int(data.scale is not None)
+        weighted = data.record_weight is not None or data.margin_offset is not None
+        self._kind = int(data.X.dtype == np.float32), int(data.scale is not None), int(weighted)
         self._task_rows = _core.task_rows(data)  # of the CPU's sums in floating point
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -283,7 +286,7 @@ class DeviceRows:
         place = (self.p, self.intercept, self.row_bound, tasks, call["m"])
         given = _records(self.X, self.y, self.scale, self.shift, call["rows"], *place)
         names = ("w", "stride", "w_stride", "clip", "grid", "weight", "params")
-        given += [call[key] for key in names]
+        given += [*(call[key] for key in names), self.record_weight, self.margin_offset]
         grid = (tasks.number if x_blocks is None else x_blocks, y_blocks)
         constants = (*self._kind, loss.name, steps, models)
         self.card.launch(name, constants, grid, _typed([*given, *more]))

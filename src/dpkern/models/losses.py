@@ -15,19 +15,28 @@ from typing import Any, ClassVar
 
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
-from dpkern._numbers import not_negative, positive
+from dpkern._numbers import not_negative, positive, real
 
 __all__ = [
     "LOSSES",
+    "ComplementaryLogLog",
     "Custom",
+    "Gamma",
     "Huber",
+    "LogLink",
     "Logistic",
     "Loss",
+    "NegativeBinomial",
+    "Poisson",
     "SmoothedHinge",
     "Squared",
     "SquaredHinge",
     "get_loss",
 ]
+
+
+# Bounds of margins whose exponentials, and these times targets, are ordinary numbers.
+_FAR_MARGIN = 300.0
 
 
 class Loss(ABC):
@@ -39,6 +48,8 @@ class Loss(ABC):
         Key in `LOSSES`, accepted as ``loss=``.
     task : {"classification", "regression"}
         Classification losses need labels -1 and +1; regression losses accept any real label.
+    log_link : bool
+        Whether exp(z) is the mean of the label, which is then at least 0.
     convex : bool
         Whether phi is convex in z. Clipping per-record gradients keeps a convex loss convex, and
         bounds the gradient of any loss: convexity matters for utility, not for privacy, except for
@@ -61,10 +72,16 @@ class Loss(ABC):
       computed e has relative error x <= 1.9 u (``vmath.h``; 2^-1020 covers |t| > 708, where e is
       exp(-708)). It contributes x e/(1 + e) to q, and 1 + e and the quotient are rounded: below
       3 u. It contributes x/(1 + e) to e q, and the product is rounded too: below 5 u. kappa = 5.
+    - cloglog: of a negative label the derivative is exp(z), below 2 u. Of a positive one it is h /
+      (exp(h) - 1), h = exp(z) <= exp(4): 1.9 u of h is 1.9 (1 + h) u of the quotient at most, and
+      exp(h) - 1 loses 3.1 u, the reciprocal and the product 1 u each. kappa = 112.
+    - poisson, gamma, negative_binomial: the label is subtracted from a rounded number, so that
+      kappa is infinite.
     """
 
     name: str
     task: str
+    log_link: bool = False
     convex: bool = True
     kappa: float
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -183,8 +200,166 @@ class SquaredHinge(Loss):
     smoothness = 1.0
 
 
+@dataclass(frozen=True)
+class LogLink(Loss):
+    """A loss of targets y >= 0 whose mean is exp(z), between public bounds of the log of means.
+
+    Its derivative is that at the margin clamped to [low, high]; so the loss is a straight line
+    beyond, stays convex, and has bounded derivatives. Targets outside [0, max_target] count as the
+    nearest of these.
+
+    Parameters
+    ----------
+    low, high : float, default=-8 and 4
+        Public bounds of the log of a mean, low < high, within [-300, 300].
+    max_target : float, default=inf
+        Public bound of the targets; positive.
+    """
+
+    low: float = -8.0
+    high: float = 4.0
+    max_target: float = math.inf
+
+    task = "regression"
+    log_link = True
+    kappa = math.inf
+
+    def __post_init__(self) -> None:
+        low, high = real("low", self.low), real("high", self.high)
+        if not -_FAR_MARGIN <= low < high <= _FAR_MARGIN:
+            raise ValueError(
+                f"low and high must satisfy -300 <= low < high <= 300, got {low!r} and {high!r}"
+            )
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+        most = positive("max_target", self.max_target, or_infinite=True)
+        object.__setattr__(self, "max_target", most)
+
+
+@dataclass(frozen=True)
+class Poisson(LogLink):
+    """phi(y, z) = exp(z) - y z, of counts: the Poisson likelihood.
+
+    The parameters are those of `LogLink`.
+    """
+
+    name = "poisson"
+
+    @property
+    def lipschitz(self) -> float:
+        """The larger one of exp(high) and the largest target less exp(low)."""
+        return max(math.exp(self.high), self.max_target - math.exp(self.low))
+
+    @property
+    def smoothness(self) -> float:
+        """The largest mean, exp(high)."""
+        return math.exp(self.high) * (1.0 + 2.0**-50)
+
+
+@dataclass(frozen=True)
+class Gamma(LogLink):
+    """phi(y, z) = y exp(-z) + z, of costs or durations: the gamma likelihood, whatever its shape.
+
+    The parameters are those of `LogLink`; `max_target` decides the smoothness.
+    """
+
+    name = "gamma"
+
+    @property
+    def lipschitz(self) -> float:
+        """The larger one of 1 and the largest target in units of the least mean, less 1."""
+        return max(1.0, self.smoothness - 1.0)
+
+    @property
+    def smoothness(self) -> float:
+        """The largest target in units of the least mean."""
+        return self.max_target * math.exp(-self.low) * (1.0 + 2.0**-50)
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Loss):
+    """phi(y, z) = (y + 1/a) log(1 + a exp(z)) - y z, of counts more dispersed than Poisson's.
+
+    The variance of a count of mean m is m + a m^2. Targets outside [0, max_target] count as the
+    nearest of these.
+
+    Parameters
+    ----------
+    dispersion : float, default=1.0
+        The public a, from 1e-6 to 1e6.
+    max_target : float, default=inf
+        Public bound of the counts; positive.
+    """
+
+    dispersion: float = 1.0
+    max_target: float = math.inf
+
+    name = "negative_binomial"
+    task = "regression"
+    log_link = True
+    kappa = math.inf
+
+    def __post_init__(self) -> None:
+        a = positive("dispersion", self.dispersion)
+        if not 1e-6 <= a <= 1e6:
+            raise ValueError(f"dispersion must be from 1e-6 to 1e6, got {a!r}")
+        object.__setattr__(self, "dispersion", a)
+        most = positive("max_target", self.max_target, or_infinite=True)
+        object.__setattr__(self, "max_target", most)
+
+    @property
+    def lipschitz(self) -> float:
+        """The larger one of 1 / dispersion and the largest target."""
+        return max(1.0 / self.dispersion, self.max_target)
+
+    @property
+    def smoothness(self) -> float:
+        """A quarter of 1 / dispersion and the largest target."""
+        return 0.25 * (1.0 / self.dispersion + self.max_target) * (1.0 + 2.0**-50)
+
+
+@dataclass(frozen=True)
+class ComplementaryLogLog(Loss):
+    """-log P(y), P(1) = 1 - exp(-exp(z)): the complementary log-log link, of discrete hazards.
+
+    exp(z) is the hazard within an interval, in proportional hazards. Of a negative label the loss
+    is exp(z) up to z = high, and a straight line beyond.
+
+    Parameters
+    ----------
+    high : float, default=1.0
+        Public bound of the log of hazards, within [-300, 4].
+    """
+
+    high: float = 1.0
+
+    name = "cloglog"
+    task = "classification"
+    kappa = 112.0
+
+    def __post_init__(self) -> None:
+        high = real("high", self.high)
+        if not -_FAR_MARGIN <= high <= 4.0:
+            raise ValueError(f"high must be within [-300, 4], got {high!r}")
+        object.__setattr__(self, "high", high)
+
+    @property
+    def lipschitz(self) -> float:
+        """The larger one of 1, for positive labels, and exp(high)."""
+        return max(1.0, math.exp(self.high))
+
+    @property
+    def smoothness(self) -> float:
+        """The larger one of 0.4126, for positive labels, and exp(high)."""
+        return max(0.4126, math.exp(self.high) * (1.0 + 2.0**-50))
+
+
 LOSSES: dict[str, type[Loss]] = {
-    loss.name: loss for loss in (Logistic, Squared, Huber, SmoothedHinge, SquaredHinge)
+    loss.name: loss
+    for loss in (
+        *(Logistic, Squared, Huber, SmoothedHinge, SquaredHinge),
+        *(Poisson, Gamma, NegativeBinomial, ComplementaryLogLog),
+    )
 }
 
 # Names of intptr_t in C, NumPy and Cython, and in ctypes (used by numba), which resolves typedefs.

@@ -18,7 +18,7 @@ STEPS = 200
 def effective_rows(data, rows=None):
     """Stored rows [scale x + shift, 1], squared norms, r = min(1, bound / norm), y, r^2 |row|^2."""
     index = np.arange(len(data.y)) if rows is None else rows
-    V, square, ratio, y = _stored_rows(data, (index, [0, len(index)]), 0)
+    V, square, ratio, (y, *_) = _stored_rows(data, (index, [0, len(index)]), 0)
     with np.errstate(over="ignore", invalid="ignore"):
         length = (ratio * np.sqrt(square + data.d * 2.0**-240)) ** 2
     return V, square, ratio, y, length

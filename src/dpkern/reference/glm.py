@@ -14,7 +14,10 @@ from dpkern.reference.loss import block
 
 
 def _stored_rows(data, rows, j):
-    """Return [scale x + shift, 1] of silo j, squared norms, r = min(1, bound / norm), and y."""
+    """Return [scale x + shift, 1] of silo j, squared norms, r = min(1, bound / norm), and records.
+
+    The records are labels, weights and margin offsets.
+    """
     index, offsets = (np.arange(len(data.y)), data.offsets) if rows is None else rows
     own = index[offsets[j] : offsets[j + 1]]
     V = data.X[own]
@@ -28,17 +31,26 @@ def _stored_rows(data, rows, j):
     with np.errstate(over="ignore", divide="ignore"):
         square = np.sum(V**2, axis=1)
         ratio = np.minimum(1.0, data.row_bound / np.sqrt(square))
-    return V, square, ratio, data.y[own]
+    weight = np.ones(len(own)) if data.record_weight is None else data.record_weight[own]
+    offset = np.zeros(len(own)) if data.margin_offset is None else data.margin_offset[own]
+    return V, square, ratio, (data.y[own], weight, offset)
 
 
-def _silos(data, w, rows=None):
-    """Yield rows, squared norms, ratios, labels and margins of every silo's effective rows."""
+def _silos(data, w, rows=None, offsets=True):
+    """Yield rows, squared norms, ratios, records and margins of every silo's effective rows."""
     models = np.broadcast_to(w, (data.m, data.d))
     for j in range(data.m):
-        V, square, ratio, y = _stored_rows(data, rows, j)
+        V, square, ratio, records = _stored_rows(data, rows, j)
         with np.errstate(over="ignore", invalid="ignore"):
-            z = ratio * (V @ models[j])
-        yield V, square, ratio, y, z
+            z = ratio * (V @ models[j]) + (records[2] if offsets else 0.0)
+        yield V, square, ratio, records, z
+
+
+def weighted(loss, records, z):
+    """Return value, first and second derivative of the loss times the weights of records."""
+    y, weight, _ = records
+    with np.errstate(invalid="ignore"):
+        return tuple(weight * output for output in block(loss, y, z))
 
 
 def _in_single_precision(data, clip, grid):
@@ -58,7 +70,7 @@ def glm_norms(data):
 
 @drop_in
 def glm_losses(data, w, *, loss):
-    return np.array([np.sum(block(loss, y, z)[0]) for *_, y, z in _silos(data, w)])
+    return np.array([np.sum(weighted(loss, own, z)[0]) for *_, own, z in _silos(data, w)])
 
 
 @drop_in
@@ -69,7 +81,7 @@ def glm_gradient(
     weight = np.ones(data.m) if silo_weight is None else silo_weight
     grids = silo_grids(grid, data.m)
     models = np.broadcast_to(w, (data.m, data.d))
-    for j, (V, square, ratio, y, z) in enumerate(_silos(data, w, rows)):
+    for j, (V, square, ratio, records, z) in enumerate(_silos(data, w, rows)):
         single = _in_single_precision(data, clip, grids[j])
         if single:
             X, own = V[:, : data.X.shape[1]].astype(np.float32), models[j]
@@ -77,10 +89,10 @@ def glm_gradient(
             with np.errstate(all="ignore"):
                 ratio = np.minimum(1.0, data.row_bound / np.sqrt(square))
                 z = (X @ own[: X.shape[1]].astype(np.float32)).astype(np.float64)
-                z = ratio * (z + (own[-1] if data.intercept else 0.0))
+                z = ratio * (z + (own[-1] if data.intercept else 0.0)) + records[2]
         lim = clip_limit(square, data.d, clip=clip, grid=grids[j], single=single)
         with np.errstate(invalid="ignore"):
-            s = ratio * block(loss, y, z)[1]
+            s = ratio * weighted(loss, records, z)[1]
         sums[j] = clipped_sum(s, V, lim, grids[j], weight[j], single)
         if saturate and grids[j] is not None:
             sums[j] = np.clip(sums[j], -(2.0**52) * grids[j], 2.0**52 * grids[j])
@@ -130,7 +142,7 @@ def glm_difference(
     index, offsets = (np.arange(len(data.y)), data.offsets) if rows is None else rows
     grids = silo_grids(grid, data.m)
     points = zip(_silos(data, w_new, rows), _silos(data, w_old, rows), strict=True)
-    for j, ((V, square, ratio, y, z), (*_, before)) in enumerate(points):
+    for j, ((V, square, ratio, records, z), (*_, before)) in enumerate(points):
         own = index[offsets[j] : offsets[j + 1]]
         if margins is not None:
             before = margins[own]
@@ -138,7 +150,7 @@ def glm_difference(
         if np.isfinite(gradient_clip):
             longest = gradient_clip / np.sqrt(square + data.d * 2.0**-240)
         with np.errstate(invalid="ignore"):
-            new, old = (ratio * block(loss, y, at)[1] for at in (z, before))
+            new, old = (ratio * weighted(loss, records, at)[1] for at in (z, before))
             new, old = (
                 np.clip(np.nan_to_num(s, posinf=np.inf, neginf=-np.inf), -longest, longest)
                 for s in (new, old)

@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from dpkern.reference.clip import clip_limit, drop_in, silo_grids
-from dpkern.reference.glm import _silos, each_model
-from dpkern.reference.loss import block, majorant
+from dpkern.reference.glm import _silos, each_model, weighted
+from dpkern.reference.loss import majorant
 
 
 def row_grid(n, hess_clip):
@@ -26,10 +26,12 @@ def glm_hessian(
     sums = np.empty((data.m, data.d, data.d))
     weight = np.ones(data.m) if silo_weight is None else silo_weight
     q = row_grid(records or len(data.y), hess_clip)
-    for j, (V, square, ratio, y, z) in enumerate(_silos(data, w)):
+    for j, (V, square, ratio, records, z) in enumerate(_silos(data, w)):
         lim = clip_limit(square, data.d, clip=math.sqrt(hess_clip), grid=q)
         with np.errstate(invalid="ignore"):
-            second = majorant(loss, y, z) if curvature == "upper_bound" else block(loss, y, z)[2]
+            second = weighted(loss, records, z)[2]
+            if curvature == "upper_bound":
+                second = records[1] * majorant(loss, records[0], z)
             h = np.maximum(np.nan_to_num(second, nan=0.0, posinf=np.inf), 0.0)
             t = np.sqrt(h) * ratio
         s = math.sqrt(weight[j]) * np.where(np.isnan(t), 0.0, np.minimum(t, lim))

@@ -33,6 +33,62 @@ def squared_hinge(y, z):
     return 0.5 * a**2, -y * a, np.where(a > 0.0, 1.0, 0.0)
 
 
+def poisson(y, z, low, high, most):
+    at, count = np.clip(z, low, high), np.clip(y, 0.0, most)
+    mean = np.exp(at)
+    value = mean - count * at + (mean - count) * (z - at)
+    return value, mean - count, np.where(at == z, mean, 0.0)
+
+
+def gamma(y, z, low, high, most):
+    at = np.clip(z, low, high)
+    ratio = np.clip(y, 0.0, most) * np.exp(-at)
+    return ratio + at + (1.0 - ratio) * (z - at), 1.0 - ratio, np.where(at == z, ratio, 0.0)
+
+
+def negative_binomial(y, z, a, most):
+    count, log_a = np.clip(y, 0.0, most), np.log(a)
+    p = np.exp(-np.logaddexp(0.0, -z - log_a))
+    value = (count + 1.0 / a) * np.logaddexp(0.0, z + log_a) - count * z
+    second = (count + 1.0 / a) * p * np.exp(-np.logaddexp(0.0, z + log_a))
+    first = np.where(
+        z > 0.0,
+        (1.0 - count * np.exp(-np.abs(z))) / (a + np.exp(-np.abs(z))),
+        (np.exp(-np.abs(z)) - count) / (1.0 + a * np.exp(-np.abs(z))),
+    )
+    return value, first, second
+
+
+def cloglog(y, z, high):
+    negative = y < 0.0
+    at = np.clip(z, -500.0, np.where(negative, high, 4.0))
+    hazard = np.exp(at)
+    odds = 1.0 / np.expm1(hazard)
+    g = hazard * odds
+    value = np.where(negative, hazard + hazard * (z - at), np.log1p(odds) - np.minimum(z - at, 0.0))
+    # Bernoulli's series where h + g - 1 would cancel
+    h = hazard
+    small = g * h * (0.5 + h / 12 - h**3 / 720 + h**5 / 30240 - h**7 / 1209600)
+    second = np.where(negative, hazard, np.where(hazard < 0.125, small, g * (hazard + g - 1.0)))
+    return value, np.where(negative, hazard, -g), np.where(at == z, second, 0.0)
+
+
+def poisson_majorant(y, z, low, high, most):
+    return np.full_like(z, np.exp(high))
+
+
+def gamma_majorant(y, z, low, high, most):
+    return np.clip(y, 0.0, most) * np.exp(-low) * np.ones_like(z)
+
+
+def negative_binomial_majorant(y, z, a, most):
+    return 0.25 * (np.clip(y, 0.0, most) + 1.0 / a) * np.ones_like(z)
+
+
+def cloglog_majorant(y, z, high):
+    return np.where(y < 0.0, np.exp(high), 0.4126) * np.ones_like(z)
+
+
 def logistic_majorant(y, z):
     a = np.maximum(np.abs(z), 2.0**-500)
     return np.tanh(0.5 * a) / (2.0 * a)
@@ -54,7 +110,13 @@ def squared_hinge_majorant(y, z):
     return np.ones_like(z)
 
 
-LOSSES = {f.__name__: f for f in (logistic, squared, huber, smoothed_hinge, squared_hinge)}
+LOSSES = {
+    f.__name__: f
+    for f in (
+        *(logistic, squared, huber, smoothed_hinge, squared_hinge),
+        *(poisson, gamma, negative_binomial, cloglog),
+    )
+}
 
 MAJORANTS = {
     "logistic": logistic_majorant,
@@ -62,6 +124,10 @@ MAJORANTS = {
     "huber": huber_majorant,
     "smoothed_hinge": smoothed_hinge_majorant,
     "squared_hinge": squared_hinge_majorant,
+    "poisson": poisson_majorant,
+    "gamma": gamma_majorant,
+    "negative_binomial": negative_binomial_majorant,
+    "cloglog": cloglog_majorant,
 }
 
 

@@ -147,7 +147,7 @@ def _sums(
     q = row_grid(n if records is None else 32 * records, clip if len(points) == 1 else 4.0 * clip)
     inner = _inner(clip, sizes, q, len(points))
     for j in range(data.m):
-        V, _, ratio, y = _stored_rows(data, rows, j)
+        V, _, ratio, (y, *_) = _stored_rows(data, rows, j)
         found = [_pairs(ratio[:, None] * V, y, p[j], sizes, activation, loss) for p in points]
         if len(found) == 1:
             blocks = [[pair] for pair in found[0]]

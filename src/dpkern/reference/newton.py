@@ -3,8 +3,7 @@
 import numpy as np
 
 from dpkern.reference.clip import drop_in, round_to_grid
-from dpkern.reference.glm import _silos
-from dpkern.reference.loss import block
+from dpkern.reference.glm import _silos, weighted
 
 
 @drop_in
@@ -19,16 +18,17 @@ def newton_direction(H, g, *, floor):
 @drop_in
 def line_search(data, w, p, *, loss, steps, bound=None, grid=None, saturate=False):
     sums = np.empty((data.m, len(steps)))
-    for j, ((*_, y, z), (*_, dz)) in enumerate(zip(_silos(data, w), _silos(data, p), strict=True)):
+    points = zip(_silos(data, w), _silos(data, p, offsets=False), strict=True)
+    for j, ((*_, records, z), (*_, dz)) in enumerate(points):
         for k, a in enumerate(steps):
-            value = block(loss, y, z - a * dz)[0]
+            value = weighted(loss, records, z - a * dz)[0]
             if bound is None:
                 sums[j, k] = np.sum(value)
                 continue
             q = np.broadcast_to(grid, sums.shape)[j, k]
             inner = np.floor(np.broadcast_to(bound, sums.shape)[j, k] / q) * q
             with np.errstate(invalid="ignore"):
-                decrease = np.clip(block(loss, y, z)[0] - value, -inner, inner)
+                decrease = np.clip(weighted(loss, records, z)[0] - value, -inner, inner)
             total = np.sum(round_to_grid(np.where(np.isnan(decrease), 0.0, decrease), q))
             sums[j, k] = np.clip(total, -(2.0**52) * q, 2.0**52 * q) if saturate else total
     return sums

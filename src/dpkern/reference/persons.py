@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 
 from dpkern.reference.clip import clip_limit, drop_in, round_to_grid
-from dpkern.reference.glm import _silos
-from dpkern.reference.loss import block
+from dpkern.reference.glm import _silos, weighted
 
 
 @drop_in
@@ -18,11 +17,11 @@ def glm_person_gradient(
     grids = np.broadcast_to(grid, (data.m,))
     persons = np.asarray(persons)
     few = np.floor(person_clip / clip * (1.0 + 2.0**-52))
-    for j, (V, square, ratio, y, z) in enumerate(_silos(data, w)):
+    for j, (V, square, ratio, records, z) in enumerate(_silos(data, w)):
         q, begin = grids[j], data.offsets[j]
         lim = clip_limit(square, data.d, clip=clip, grid=q)
         with np.errstate(invalid="ignore"):
-            s = ratio * block(loss, y, z)[1]
+            s = ratio * weighted(loss, records, z)[1]
         s = weight[j] * np.where(np.isnan(s), 0.0, np.clip(s, -lim, lim))
         s, V = np.where(lim > 0, s, 0.0), np.where(lim[:, None] > 0, V, 0.0)
         steps = round_to_grid(s[:, None] * V, q) / q

@@ -146,6 +146,10 @@ def declared(run: "Run") -> dict[str, Any]:
         values["target_bound"] = data.target_bound
     if data.transform.target_middle:
         values["target_middle"] = data.transform.target_middle
+    if data.max_weight is not None:
+        values["max_weight"] = data.max_weight
+    if data.margin_offset is not None:
+        values["margin_offset"] = True
     if data.schema is not None:
         values["schema"] = data.schema.digest
     values |= {
@@ -172,6 +176,7 @@ def sources(run: "Run") -> dict[str, str]:
         "feature_range": data.feature_range is not None or data.schema is not None,
         "row_bound": math.isfinite(data.row_bound),
         "target_bound": math.isfinite(data.target_bound),
+        "max_weight": data.max_weight is not None,
         "labels": data.classes is not None,
     }
     read = {"labels": LABELS_READ, "task": TASK_READ, "n_features": WIDTH_READ}

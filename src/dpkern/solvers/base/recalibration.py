@@ -215,6 +215,8 @@ def recalibration_share(
         not (given["recalibrate"] and given["clip"] == "auto" and labels and declaration.gaussian)
         or declaration.estimates
         or budget is None
+        or data.record_weight is not None
+        or data.margin_offset is not None
         or not math.isfinite(data.row_bound)
         or given["calibration"] == "paper"
         or given["trust"] not in ("central", "silo")

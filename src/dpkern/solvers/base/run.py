@@ -376,6 +376,16 @@ def begin(
             "card, where gradient_descent, minibatch_sgd and others run (docs/gpu.md): use the "
             "SiloData before to_device"
         )
+    if data.record_weight is not None or data.margin_offset is not None:
+        unread = f"{declaration.name}" if not declaration.weights else ""
+        unread = "a model that is not linear" if model is not None else unread
+        if arguments.get("operator") == "admm":
+            unread = "the operator 'admm'"
+        if unread:
+            raise ValueError(
+                f"data must have neither weight nor margin_offset in {unread}, got them: "
+                "gradient_descent, local_newton, ridge and others read both"
+            )
     shared = ("penalty", "l2", "l1", "weights", "penalize_intercept", "public_size", "n_threads")
     loss = arguments["loss"] if model is None else model
     objective = Objective(data, loss, **{name: arguments[name] for name in shared})
