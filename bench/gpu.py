@@ -40,7 +40,8 @@ def gradients(n, d, dtype):
     """The sum of clipped gradients, beside two products with norms that are given."""
     X = cp.random.standard_normal((n, d), dtype=dtype)
     y = cp.where(cp.random.random(n) < 0.5, -1.0, 1.0)
-    data = dpk.SiloData(X.get(), y.get(), [0, n // 4, n], classes=(-1.0, 1.0)).to_device()
+    records = (X.get(), y.get(), [0, n // 4, n])
+    data = dpk.SiloData(*records, classes=(-1.0, 1.0)).to_device()
     w = np.random.default_rng(0).standard_normal(d) * 0.05
     rows, labels = torch.from_dlpack(X), torch.from_dlpack(y.astype(dtype))
     norms, point = rows.norm(dim=1), torch.as_tensor(w, device="cuda", dtype=rows.dtype)
@@ -54,6 +55,12 @@ def gradients(n, d, dtype):
     say(f"losses, {name}", lambda: kernels.glm_losses(data, w, loss="logistic"))
     points = np.stack([w] * 8)
     say(f"eight models, {name}", lambda: kernels.glm_gradients(data, points, clip=1.0))
+    del data
+    beside = {"weight": np.linspace(0.0, 2.0, n), "margin_offset": np.linspace(-1.0, 1.0, n)}
+    data = dpk.SiloData(*records, task="regression", max_weight=2.0, **beside).to_device()
+    for loss in ("logistic", "poisson"):
+        text = f"weights and offsets, {loss}, {name}"
+        say(text, lambda loss=loss: kernels.glm_gradient(data, w, clip=1.0, loss=loss))
 
 
 def rounds(n, d):

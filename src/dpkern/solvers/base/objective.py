@@ -17,7 +17,7 @@ from dpkern._threads import one_blas_thread, resolve_threads
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData, is_sparse
 from dpkern.data.frames import refuse_other_names
-from dpkern.models.losses import Loss
+from dpkern.models.losses import LogLink, Loss
 from dpkern.models.oracles import Oracle, record_gradients
 from dpkern.models.penalties import L1, Constraint, SmoothPenalty, combined
 from dpkern.models.scale import Scale, curvature_of_rows, largest_target, margin_scale
@@ -156,8 +156,22 @@ class Objective:
         return self.data.d
 
     def start(self) -> FloatArray:
-        """Return the public starting point of a run: 0, or that of the model."""
-        return self.loss.start(self.data) if isinstance(self.loss, Oracle) else np.zeros(self.dim)
+        """Return the public starting point of a run: 0, or that of the model.
+
+        With a log link the intercept is in the middle of the bounds of the log of means.
+        """
+        if isinstance(self.loss, Oracle):
+            return self.loss.start(self.data)
+        w = np.zeros(self.dim)
+        if isinstance(self.loss, LogLink) and self.data.intercept:
+            w[-1] = 0.5 * (self.loss.low + self.loss.high)
+        return w
+
+    @property
+    def has_units(self) -> bool:
+        """Whether margins are in units of the targets."""
+        log_link = isinstance(self.loss, Loss) and self.loss.log_link
+        return self.data.task == "regression" and not log_link
 
     @cached_property
     def n_penalized(self) -> int:
@@ -194,7 +208,8 @@ class Objective:
         data = self.data
         if isinstance(self.loss, Oracle):
             return self.loss.scale(data)
-        return margin_scale(self.loss, data.row_bound, dim=data.d, target=largest_target(data))
+        target = largest_target(data) if self.has_units else 1.0
+        return margin_scale(self.loss, data.row_bound, dim=data.d, target=target)
 
     def shares(self) -> FloatArray:
         """Return the silo weights p_j, shape (m,)."""

@@ -116,7 +116,7 @@ def ending(run: "Run", certificate: Certificate, finding: str) -> str:
     own = [name for name in ("step_size", "prox_step", "trace_coeff") if name in plan.arguments]
     finding, budget = finding.format(" or ".join(own)), plan.arguments["budget"]
     data = run.objective.data
-    if data.task == "regression" and not math.isfinite(data.target_bound):
+    if run.objective.has_units and not math.isfinite(data.target_bound):
         finding = f"little learnt, as far as the releases tell: {UNBOUNDED_TARGETS}"
     spent = f"mu {budget.mu:g}" if budget.epsilon is None else f"epsilon {budget.epsilon:g}"
     where = f"{plan.solver} under {plan.trust} trust at {spent}"

@@ -119,10 +119,10 @@ def public_numbers(
         penalty_smoothness=objective.penalty_smoothness,
         smallest=smallest_silo(objective),
         trust=trust,
-        target_bound=data.target_bound if data.task == "regression" else 1.0,
+        target_bound=data.target_bound if objective.has_units else 1.0,
         penalty=objective.l2 * float(objective.penalized.min()),
         pull=objective.pull,
-        labels=data.task != "regression",
+        labels=not objective.has_units,
     )
 
 

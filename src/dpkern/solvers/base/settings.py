@@ -305,7 +305,8 @@ def newton_floor(objective: Objective, noise_std: float) -> float:
 def _per_margin_noise(objective: Objective) -> float:
     """Return the row bound in units of the noise in margins that a run takes; 0 without one."""
     data = objective.data
-    most = margin_noise(objective.dim, labels=data.task != "regression") * largest_target(data)
+    unit = largest_target(data) if objective.has_units else 1.0
+    most = margin_noise(objective.dim, labels=not objective.has_units) * unit
     return data.row_bound / most if data.row_bound < math.inf else 0.0
 
 
