@@ -43,11 +43,15 @@ ROW_OPTIONS = {
     "intercept": {"intercept": True},
     "affine": {"affine": True, "intercept": True, "row_bound": 0.7},
     "bounded": {"row_bound": 1e-3},
+    "light": {"weight": 1e-9, "offset": -40.0, "intercept": True},
+    "far": {"weight": 1.0, "offset": 1e300, "row_bound": 0.7},
 }
 
 
-def one_record(bare_records, x, y, *, affine=False, **options):
+def one_record(bare_records, x, y, *, affine=False, weight=None, offset=None, **options):
     x = np.asarray(x)
+    if weight is not None:
+        options |= {"record_weight": np.array([weight]), "margin_offset": np.array([offset])}
     if affine:
         options |= {"scale": np.full(x.size, -1.75), "shift": np.linspace(-1.0, 1.0, x.size)}
     return bare_records(x.reshape(1, -1), np.array([y]), [0, 1], **options)

@@ -31,10 +31,12 @@ from sklearn.utils.estimator_checks import check_estimator
 import dpkern as dpk
 from dpkern.data.notes import LABELS_READ
 from dpkern.estimators import (
+    DPGammaRegressor,
     DPLasso,
     DPLinearSVC,
     DPLogisticRegression,
     DPMLPClassifier,
+    DPPoissonRegressor,
     DPRidge,
     PrivateSearchCV,
 )
@@ -59,6 +61,9 @@ REGRESSORS = (DPRidge, DPLasso)
         *(cls() for cls in (*CLASSIFIERS, *REGRESSORS)),
         DPLogisticRegression(feature_range=(-3.0, 3.0)),
         DPRidge(target_bound=3.0),
+        DPPoissonRegressor(),
+        DPPoissonRegressor(max_target=20.0),
+        DPGammaRegressor(max_target=20.0),
     ],
     ids=str,
 )
@@ -293,12 +298,14 @@ def test_penalties_depend_on_the_public_number_of_records():
 
 def test_what_private_estimators_do_not_have_says_why():
     X, y = blobs()
-    for name in ("sample_weight", "class_weight", "warm_start"):
+    for name in ("class_weight", "warm_start"):
         with pytest.raises(TypeError, match=f"no parameter '{name}'"):
             DPLogisticRegression(**{name: None})
-    with pytest.raises(TypeError, match="no argument 'sample_weight': a weight multiplies"):
+    with pytest.raises(ValueError, match="max_weight must be given with sample_weight"):
         DPLogisticRegression().fit(X, y, sample_weight=np.ones(len(y)))
-    with pytest.raises(TypeError, match=r"no argument 'weights': it takes X, y, silos and person"):
+    with pytest.raises(TypeError, match="no argument 'exposure': it takes X, y, silos, person"):
+        DPLogisticRegression().fit(X, y, exposure=np.ones(len(y)))
+    with pytest.raises(TypeError, match="no argument 'weights': it takes X, y, silos"):
         DPLogisticRegression().fit(X, y, weights=np.ones(len(y)))
     with pytest.raises(ValueError, match=r"solver_params must hold .* got 'clip'"):
         DPLogisticRegression(solver_params={"clip": 1.0}).fit(X, y)

@@ -88,7 +88,7 @@ IMPORTS = {
     },
     "estimators": {
         *("estimators", "selection", "solvers", "solvers/base", "privacy/*", "data"),
-        "models/networks",
+        *("models/networks", "models/losses"),
     },
     "plotting": set(),
     "planning": {

@@ -21,8 +21,7 @@
 /* A number t below 2^51, as the bits of t + SHIFT. */
 #define SHIFT 0x1.8p52
 
-/* Rows of a person that are added at once. */
-enum { GROUP = 4 };
+enum { GROUP = 4 }; /* rows of a person that are added at once */
 
 typedef struct {
     const dpk_data *data;

@@ -1,13 +1,12 @@
 """Weights of records, and offsets of their margins."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._numbers import positive, real
+from dpkern._numbers import positive
 from dpkern.data.validation import Float64Array, RowOptions
 
 _OF_RECORDS = ("weight", "margin_offset")  #: options with a value for each record
@@ -50,12 +49,12 @@ def values_of_records(name: str, values: ArrayLike, n: int) -> Float64Array:
     return copied
 
 
-def log_exposures(exposure: ArrayLike, n: int, bounds: tuple[float, float]) -> Float64Array:
-    """Return the logs of exposures, clipped to public bounds (lo, hi), as offsets of margins."""
-    lo, hi = (real("exposure_range", bound) for bound in bounds)
-    if not 0.0 < lo < hi < math.inf:
-        raise ValueError(f"exposure_range must be (lo, hi) with 0 < lo < hi, got {bounds!r}")
-    return np.log(np.clip(values_of_records("exposure", exposure, n), lo, hi))
+def log_exposures(exposure: ArrayLike, n: int) -> Float64Array:
+    """Return the logs of exposures, as offsets of margins."""
+    values = values_of_records("exposure", exposure, n)
+    if bad := int(np.count_nonzero(values <= 0.0)):
+        raise ValueError(f"exposure must be positive, got {bad} of {n} that are not: drop these")
+    return np.log(values)
 
 
 def in_order(options: RowOptions, order: NDArray[np.int64], n: int) -> RowOptions:

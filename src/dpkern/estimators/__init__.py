@@ -5,15 +5,18 @@ own do, and differ from their namesakes in what privacy asks for: a budget, publ
 certificate of every fit in `privacy_`.
 """
 
+from dpkern.estimators.counts import DPGammaRegressor, DPPoissonRegressor
 from dpkern.estimators.linear import DPLasso, DPLinearSVC, DPLogisticRegression, DPRidge
 from dpkern.estimators.perceptron import DPMLPClassifier
 from dpkern.estimators.search import PrivateSearchCV
 
 __all__ = [
+    "DPGammaRegressor",
     "DPLasso",
     "DPLinearSVC",
     "DPLogisticRegression",
     "DPMLPClassifier",
+    "DPPoissonRegressor",
     "DPRidge",
     "PrivateSearchCV",
 ]

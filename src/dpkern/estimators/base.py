@@ -22,6 +22,7 @@ from dpkern.data.frames import frame_matrix, is_frame, is_numeric, refuse_shuffl
 from dpkern.data.labels import declared_labels, labels, plain_labels
 from dpkern.data.notes import LABELS_READ
 from dpkern.data.validation import FeatureRange, TargetBound, refuse_misread
+from dpkern.data.weights import log_exposures
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.privacy.certificate.identity import READ
@@ -30,8 +31,6 @@ from dpkern.solvers.base.options import SHARED, entries, entry, sections
 
 # What users of scikit-learn would look for, and why it is not there.
 _REFUSED = {
-    "sample_weight": "a weight multiplies what one record can change, and the noise hides a record "
-    "of weight 1",
     "class_weight": "'balanced' reads the numbers of records of each class without noise",
     "warm_start": "a fit from the last one's model releases more about records that both have seen "
     "than its certificate says",
@@ -108,6 +107,9 @@ class PrivateEstimator(BaseEstimator, ABC):
         With `person` in fit, the largest number of records of one person: the first ones are used.
         Without them the certificate is about one row of X: a record that a bootstrap
         (BaggingClassifier) or oversampling repeats is in several rows, and less protected.
+    max_weight : float, optional
+        Public bound of the sample weights: larger ones count as this, and the loss of a record is
+        multiplied by sample_weight / max_weight, which no neighbour can make larger than 1.
     accountant : Accountant, optional
         A budget over several fits: it is charged before a fit releases anything, or refuses it.
         Clones share it, so that every fit of a search or of a cross-validation is charged.
@@ -145,10 +147,16 @@ class PrivateEstimator(BaseEstimator, ABC):
     neighbours: str = "replace_one"
     public_size: Any = None
     max_records: int | None = None
+    max_weight: float | None = None
     accountant: Accountant | None = None
     random_state: Any = None
     n_jobs: int | None = None
     verbose: bool = False
+
+    # What fit takes for each record beside X and y; no named arguments of it, as scikit-learn's
+    # checks compare fits with and without weights, which noise makes different.
+    _metadata: ClassVar[tuple[str, ...]] = ("sample_weight",)
+    __metadata_request__fit: ClassVar[dict[str, None]] = {"sample_weight": None}
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
         for name in parameters.keys() & _REFUSED.keys():
@@ -161,7 +169,7 @@ class PrivateEstimator(BaseEstimator, ABC):
         y: ArrayLike,
         silos: ArrayLike | None = None,
         person: ArrayLike | None = None,
-        **refused: Any,
+        **metadata: Any,
     ) -> Self:
         """Fit a private model.
 
@@ -174,6 +182,10 @@ class PrivateEstimator(BaseEstimator, ABC):
             The silo of every record, numbers or strings; by default there is one silo.
         person : array_like of shape (n,), optional
             The id of every record's person: with `max_records`, persons are protected.
+        **metadata
+            sample_weight, array_like of shape (n,): the weights of the records, at least 0, with
+            `max_weight`. exposure, of regressions with a log link: positive numbers, with which a
+            record's mean is in proportion. Both are private.
 
         Returns
         -------
@@ -184,17 +196,20 @@ class PrivateEstimator(BaseEstimator, ABC):
         TypeError, ValueError
             When an argument or a parameter is not as described; the message names it.
         """
-        data = self._data(X, y, silos, person, refused)
+        data = self._data(X, y, silos, person, metadata)
         arguments = self._arguments(data)
         result = solve(self.solver, data, budget=self._budget(), rng=self._seed(), **arguments)
         return self._finish(result)
 
     def _data(
-        self, X: Any, y: Any, silos: Any, person: Any, refused: Mapping[str, Any]
+        self, X: Any, y: Any, silos: Any, person: Any, metadata: Mapping[str, Any]
     ) -> SiloData:
         """Return the checked records with what is public of them."""
-        for name in refused:
-            reason = _REFUSED.get(name, "it takes X, y, silos and person")
+        for name in metadata:
+            if name in self._metadata:
+                continue
+            others = ", ".join(("X, y, silos, person", *self._metadata))
+            reason = _REFUSED.get(name, f"it takes {others}")
             raise TypeError(f"{type(self).__name__}.fit has no argument {name!r}: {reason}")
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise TypeError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
@@ -213,7 +228,15 @@ class PrivateEstimator(BaseEstimator, ABC):
             "feature_names": None if names is None else names.tolist(),
             "person": person,
             "max_records": self.max_records,
+            "weight": metadata.get("sample_weight"),
+            "max_weight": self.max_weight,
         }
+        if metadata.get("exposure") is not None:
+            options["margin_offset"] = log_exposures(metadata["exposure"], len(y))
+        if options["weight"] is not None and self.max_weight is None:
+            raise ValueError("max_weight must be given with sample_weight: its public bound")
+        if options["weight"] is None:  # as in a search with and without weights
+            options["max_weight"] = None
         if silos is None:
             return SiloData.split(X, y, 1, seed=0, **options)
         return SiloData.from_groups(X, y, labels(silos, len(y), name="silos"), **options)

@@ -235,6 +235,16 @@ class LogLink(Loss):
         most = positive("max_target", self.max_target, or_infinite=True)
         object.__setattr__(self, "max_target", most)
 
+    @property
+    def middle(self) -> float:
+        """The middle of the bounds of the log of means."""
+        return 0.5 * (self.low + self.high)
+
+    @property
+    def typical_slope(self) -> float:
+        """The size of the derivative at a mean in the middle."""
+        return 1.0
+
 
 @dataclass(frozen=True)
 class Poisson(LogLink):
@@ -254,6 +264,11 @@ class Poisson(LogLink):
     def smoothness(self) -> float:
         """The largest mean, exp(high)."""
         return math.exp(self.high) * (1.0 + 2.0**-50)
+
+    @property
+    def typical_slope(self) -> float:
+        """The mean in the middle, and a fifth more; 1, that of a rare event, where this is less."""
+        return max(1.0, 1.2 * math.exp(self.middle))
 
 
 @dataclass(frozen=True)

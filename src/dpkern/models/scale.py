@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpkern.kernels.glm import loss_derivatives
-from dpkern.models.losses import Loss
+from dpkern.models.losses import LogLink, Loss
 
 if TYPE_CHECKING:
     from dpkern.data import SiloData
@@ -27,6 +27,8 @@ class Scale:
         Number of coefficients of one output.
     convex : bool
     hidden_layers : bool
+    log_link : bool
+        Whether outputs are logs of means, of which the slope is typical.
     """
 
     row_bound: float
@@ -35,6 +37,7 @@ class Scale:
     dim: int
     convex: bool = True
     hidden_layers: bool = False
+    log_link: bool = False
 
 
 def curvature_of_rows(curvature: float, row_bound: float) -> float:
@@ -49,9 +52,13 @@ def largest_target(data: "SiloData") -> float:
 
 def margin_scale(loss: Loss, row_bound: float, *, dim: int, target: float = 1.0) -> Scale:
     """Return the scale of a linear model with targets or labels of this size."""
-    slope = float(abs(loss_derivatives([target], [0.0], loss=loss)[0]))
+    if isinstance(loss, LogLink):
+        slope = loss.typical_slope
+    else:
+        slope = float(abs(loss_derivatives([target], [0.0], loss=loss)[0]))
     smoothness = curvature_of_rows(loss.smoothness, row_bound)
-    return Scale(row_bound, slope or 1.0, smoothness, dim, convex=loss.convex)
+    log_link = isinstance(loss, LogLink)
+    return Scale(row_bound, slope or 1.0, smoothness, dim, loss.convex, log_link=log_link)
 
 
 def softmax_scale(classes: int, row_bound: float, *, dim: int) -> Scale:

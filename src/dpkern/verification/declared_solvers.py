@@ -39,7 +39,10 @@ _SOLVERS = {
 _CANDIDATES = 8
 # How the descriptions of what a recalibration releases begin.
 LINE = "recalibration: "
+LEVEL = f"{LINE}sums of targets and of means"
 TEMPERATURE = f"{LINE}sum of scores and information of the temperature"
+# Losses of which only the level of means is recalibrated.
+LOG_LINKS = ("poisson", "gamma")
 # And those of estimates with standard errors.
 EST = "inference: sum of "
 # Columns of a description: squares of a vector's norm and of the distance of two, and the number of
@@ -83,7 +86,11 @@ class DeclaredSolver(DeclaredRun):
         return self._about(what, 1, D, dim=1)
 
     def _recalibration(self) -> Iterator[Family]:
-        """Return the releases of a line of margins, or of the temperature of a model's scores."""
+        """Return the releases of a line of margins, a temperature, or a level of means."""
+        loss = self._declared.get("loss")
+        if isinstance(loss, Mapping) and loss.get("name") in LOG_LINKS:
+            yield self._about(LEVEL, 1, 0.7072 * self.unit, dim=2)
+            return
         yield self._about(f"{LINE}sum of sizes of margins", 1, 0.5 * self.unit, dim=1)
         if self._declared.get("model") is not None:
             yield self._about(TEMPERATURE, 2, 1.04 * self.unit, dim=2)

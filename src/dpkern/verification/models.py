@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dpkern.verification.checks import TAKEN, Check
-from dpkern.verification.declared_solvers import TEMPERATURE
+from dpkern.verification.declared_solvers import LEVEL, TEMPERATURE
 
 #: What of a model's header predicts.
 HEADER = ("intercept", "transform", "loss", "oracle", "feature_names", "schema", "calibration")
@@ -135,6 +135,10 @@ def compare(certificates: Sequence[Mapping[str, Any]], model: Mapping[str, Any])
         last = _RECALIBRATION
         if isinstance(line, Mapping) and "temperature" in line:
             last = TEMPERATURE
+        if isinstance(line, Mapping) and "level" in line:
+            last = LEVEL
+            if line["level"] == 0.0:  # which says nothing of records
+                return checks
         is_released = any(r["what"] == last for run in fits for r in run["releases"])
         stated_line = "released" if is_released else "not released"
         checks.append(Check("calibration", stated_line, "in the model", is_released))

@@ -164,7 +164,7 @@ class Objective:
             return self.loss.start(self.data)
         w = np.zeros(self.dim)
         if isinstance(self.loss, LogLink) and self.data.intercept:
-            w[-1] = 0.5 * (self.loss.low + self.loss.high)
+            w[-1] = self.loss.middle
         return w
 
     @property

@@ -30,7 +30,7 @@ class PublicNumbers:
         Largest norm of a record's Hessian.
     smoothness : float
         Lipschitz constant of the gradient of the smooth part of the objective.
-    slope, dim, convex, hidden_layers
+    slope, dim, convex, hidden_layers, log_link
         Those of the model's `Scale`.
     smallest : int
         Number of records of the smallest silo.
@@ -60,6 +60,7 @@ class PublicNumbers:
     penalty: float = 0.0
     labels: bool = True
     pull: float = 0.0
+    log_link: bool = False
 
     @classmethod
     def of(
@@ -87,6 +88,7 @@ class PublicNumbers:
             dim=scale.dim,
             convex=scale.convex,
             hidden_layers=scale.hidden_layers,
+            log_link=scale.log_link,
             **others,
         )
 

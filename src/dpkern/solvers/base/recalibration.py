@@ -24,6 +24,13 @@ half-range (max z - min z) / 2 in place of |z_i - c|, of which 1.4 m^2 times its
     sum_i ( clamp((E_p z - z_y) / s, -1, 1), 2 min(Var_p(z) / s^2, 1/4) - 1/4 )    twice, C = 1.04
 
 is the derivative of the log loss by 1 / temperature, clipped, and the information of it.
+
+Means m = exp(z + offset) of a log link, within its bounds, have a level only: with y at most its
+bound Y, H the largest mean and w <= 1 the weight of a record,
+
+    sum_i ( w_i y_i / Y - 1/2, w_i m_i / H - 1/2 )                                        C = 0.7072
+
+are the sums of targets and of means, by whose quotient all means are multiplied.
 """
 
 import math
@@ -36,7 +43,7 @@ import numpy as np
 from dpkern import kernels
 from dpkern._typing import FloatArray
 from dpkern.kernels.glm import loss_derivatives
-from dpkern.models.losses import Loss
+from dpkern.models.losses import LogLink, Loss, Poisson
 from dpkern.models.networks import MLP
 from dpkern.models.penalties import Constraint
 from dpkern.privacy import Budget, split_budget
@@ -79,6 +86,12 @@ _SHARE_T, _LEAST_SHARE_T, _SMALL_T = 45.0, 0.01, 300.0
 _SHARES_T, _STEPS_T = (0.2, 1.0), 2
 _SCORES_CLIP, _RANGE_T = 1.04, 1.4
 _PRIOR_ERROR_T, _LARGEST_STEP = 0.5, 1.0
+# Of the level of means: so many over n mu is its share of mu^2, within these bounds; the clip norm,
+# at least the norm of half of a square's diagonal; and the largest step of the log of means.
+_SHARE_L, _LEAST_SHARE_L, _MOST_SHARE_L = 130.0, 0.02, 0.2
+_LEVEL_CLIP, _LARGEST_LEVEL = 0.7072, 3.0
+# Bounds of the log of means of a log link without its own.
+_FAR = 300.0
 # Numbers that are in memory together for each of a few arrays.
 _NUMBERS = 1 << 20
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
@@ -89,6 +102,7 @@ MOMENTS = "recalibration: sum of moments of margins and labels"
 SCORES = "recalibration: sum of scores of the line"
 RESIDUALS = "recalibration: sum of risks less labels"
 TEMPERATURE = "recalibration: sum of scores and information of the temperature"
+LEVEL = "recalibration: sums of targets and of means"
 
 NO_SLOPE = (
     "little learnt, as far as the releases tell: labels depend on the model's scores by a slope of "
@@ -186,8 +200,43 @@ class Temperature:
         return _finding(self.factor, self.slope_error)
 
 
+@dataclass(frozen=True)
+class LogMeans(Calibration):
+    """The log of means of a model with a log link, as a `Calibration` has log odds.
+
+    Attributes
+    ----------
+    level : float
+        By which the log of means was moved; 0 where nothing was released for it.
+    """
+
+    level: float
+
+    name: ClassVar[str] = "log mean"
+
+    @classmethod
+    def of(cls, loss: Loss, level: float = 0.0) -> "LogMeans | None":
+        """Return the log of means at margins, within the loss's bounds; None without a log link."""
+        if not loss.log_link:
+            return None
+        low, high = (loss.low, loss.high) if isinstance(loss, LogLink) else (-_FAR, _FAR)
+        middle, half = 0.5 * (low + high), 0.5 * (high - low)
+        return cls(half, middle + level, middle, half, 0.0, level)
+
+    def __str__(self) -> str:
+        low, high = (math.exp(min(self.offset + s * self.slope, _FAR)) for s in (-1.0, 1.0))
+        return f"margin {self.level:+.4g}, for means from {low:.3g} to {high:.3g}"
+
+    @property
+    def finding(self) -> str:
+        """Nothing: a level says nothing of the model."""
+        return ""
+
+
 def stored_calibration(values: Mapping[str, float]) -> Calibration | Temperature:
     """Return a calibration from its fields in a file."""
+    if "level" in values:
+        return LogMeans(**values)
     return Temperature(**values) if "temperature" in values else Calibration(**values)
 
 
@@ -211,12 +260,13 @@ def recalibration_share(
     binary = data.task == "classification" and isinstance(loss, Loss) and loss.name == "logistic"
     several = isinstance(loss, MLP) and loss.loss == "softmax" and not loss.hidden
     labels = binary or several
+    counts = isinstance(loss, LogLink) and math.isfinite(loss.max_target)
     if (
-        not (given["recalibrate"] and given["clip"] == "auto" and labels and declaration.gaussian)
+        not (given["recalibrate"] and given["clip"] == "auto" and declaration.gaussian)
+        or not (labels or counts)
         or declaration.estimates
         or budget is None
-        or data.record_weight is not None
-        or data.margin_offset is not None
+        or (labels and (data.record_weight is not None or data.margin_offset is not None))
         or not math.isfinite(data.row_bound)
         or given["calibration"] == "paper"
         or given["trust"] not in ("central", "silo")
@@ -227,6 +277,8 @@ def recalibration_share(
     ):
         return 0.0
     power = power_of_run(objective.n, data.m, given["trust"], budget.mu)
+    if counts:
+        return min(max(_SHARE_L / power, _LEAST_SHARE_L), _MOST_SHARE_L)
     return share_of_temperature(power, objective.dim) if several else share_of_line(power)
 
 
@@ -246,14 +298,14 @@ def power_of_run(n: int, m: int, trust: str, mu: float) -> float:
 
 
 def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
-    """Release the line of a model's margins, or the temperature of its scores.
+    """Release the line of a model's margins, the temperature of its scores, or the level of means.
 
-    None where the run has neither, or the model is none.
+    None where the run has neither, or the model is none; a log link has the log of means always.
     """
     plan, objective, mu = run.plan, run.objective, run.plan.recalibration_mu
-    if mu is None or plan.budget is None or not np.isfinite(w).all():
-        return None
     data, loss = objective.data, objective.loss
+    if mu is None or plan.budget is None or not np.isfinite(w).all():
+        return LogMeans.of(loss) if isinstance(loss, Loss) else None
     here = slice(0, data.offsets[-1])  # the records that are here
 
     def margins(v: FloatArray) -> FloatArray:
@@ -270,6 +322,8 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
         largest = float(np.linalg.norm(w)) * data.row_bound
         with run.clock("kernels"):
             z = margins(w)
+    if isinstance(loss, LogLink):
+        return LogMeans.of(loss, _Level(run, mu).of(loss, z))
     if not 0.0 < largest < math.inf:
         largest = 1.0
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
@@ -377,6 +431,36 @@ class _Line(_Releases):
     def _derivatives(self, line: "_Discriminant", rows: slice) -> FloatArray:
         z = line.slope * self._u[rows] + line.offset
         return loss_derivatives(self._y[rows], z, loss="logistic")
+
+
+class _Level(_Releases):
+    """The release of the level of means."""
+
+    def of(self, loss: LogLink, z: FloatArray) -> float:
+        """Return by how much the log of means is to be moved, as far as the noise lets it be told.
+
+        z: (n,) margins with their offsets.
+        """
+        n, most, largest = self._n, loss.max_target, math.exp(loss.high)
+        weight = self._run.objective.data.record_weight
+
+        def vectors(rows: slice) -> FloatArray:
+            at = np.clip(np.nan_to_num(z[rows], nan=loss.low), loss.low, loss.high)
+            # The kernel's exponential of a record, as the derivative of the loss with target 0.
+            means = loss_derivatives(np.zeros(len(at)), at, loss=Poisson(loss.low, loss.high))
+            shares = np.column_stack([np.clip(self._y[rows], 0.0, most) / most, means / largest])
+            if weight is not None:
+                shares *= weight[rows, np.newaxis]
+            return np.clip(shares, 0.0, 1.0) - 0.5
+
+        sums, std = self._release(LEVEL, _LEVEL_CLIP, self._mu, vectors, 2)
+        of_targets, of_means = (most, largest) * np.clip(sums + 0.5 * n, 0.0, n)
+        noise = std * np.array([most, largest])
+        seen = max(of_targets, noise[0], 1e-300), max(of_means, noise[1], 1e-300)
+        level = _within(math.log(seen[0] / seen[1]), _LARGEST_LEVEL)
+        # The prior is that of a level seen to be off by the noise and by this much.
+        error = (noise[0] / seen[0]) ** 2 + (noise[1] / seen[1]) ** 2
+        return float(level * level**2 / (level**2 + error)) if level else 0.0
 
 
 class _Scores(_Releases):

@@ -30,7 +30,12 @@ from dpkern.solvers.base.coefficients import (
 from dpkern.solvers.base.inference import Inference, Summary, summary
 from dpkern.solvers.base.methods import methods_text
 from dpkern.solvers.base.onnx_model import onnx_model
-from dpkern.solvers.base.recalibration import Calibration, Temperature, stored_calibration
+from dpkern.solvers.base.recalibration import (
+    Calibration,
+    LogMeans,
+    Temperature,
+    stored_calibration,
+)
 
 FORMAT = 4
 # Arrays of a file with standard errors, beside whether records had weights.
@@ -229,7 +234,7 @@ class SolverResult:
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the margins (n,) of rows X (n, n_features), or the scores (n, K) of K classes.
 
-        With a `calibration` they are log odds, or logits of the classes.
+        With a `calibration` they are log odds, logits of the classes, or logs of means.
 
         Raises
         ------
@@ -253,10 +258,13 @@ class SolverResult:
         return np.add(found, self.transform.target_middle)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Predict labels (classification) or values (regression) of rows X, shape (n,)."""
+        """Predict labels, values, or means of a log link, of rows X, shape (n,).
+
+        Means are those of a margin offset of 0, such as an exposure of 1.
+        """
         z = self.decision_function(X)
         if self.classes is None:
-            return z
+            return np.exp(z) if isinstance(self.calibration, LogMeans) else z
         return self.classes[z.argmax(axis=1) if z.ndim == 2 else (z > 0.0).astype(np.intp)]
 
     @property

@@ -168,6 +168,8 @@ def clip_and_horizon(
     if is_auto(clip):
         start = numbers.row_bound * numbers.slope  # no gradient is longer at the start
         clip = min(max(growth * product / longest, least * start), largest * start)
+        # Of counts a smaller clip makes all means too small, and a larger one gains little.
+        clip = start if numbers.log_link else clip
     bounded = clip is not None and clip < math.inf
     return clip, min(longest, spread * product / clip) if bounded else longest
 
@@ -286,7 +288,8 @@ def newton(
         return found | {"clip": _PAPER_CLIP * start}
     releases = R * given.get("local_steps", 1)
     share = share if given["neighbours"] == "replace_one" else 0.2
-    clips = {"clip": _NEWTON_CLIP * start, "hess_clip": hessian_clip(numbers, releases, share)}
+    share_of_start = 1.0 if numbers.log_link else _NEWTON_CLIP
+    clips = {"clip": share_of_start * start, "hess_clip": hessian_clip(numbers, releases, share)}
     return found | clips
 
 

@@ -1,0 +1,142 @@
+"""Regressions with a log link: counts, costs and durations."""
+
+from __future__ import annotations  # help() then shows type aliases by name
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import RegressorMixin
+from sklearn.metrics import d2_tweedie_score
+
+from dpkern._numbers import positive, real
+from dpkern._typing import FloatArray
+from dpkern.estimators.base import PrivateEstimator, documented, strength
+from dpkern.models.losses import Gamma, LogLink, Poisson
+from dpkern.solvers import SolverResult
+from dpkern.solvers.base.coefficients import layers
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
+    """A regression of targets y >= 0, of which exp(x.w + intercept) is the mean.
+
+    Parameters
+    ----------
+    max_target : float, optional
+        Public bound of y: larger targets count as this one. Without it the level of all means is
+        that of the clipped gradients, which is too low where large targets are rare.
+    mean_range : pair (lo, hi)
+        Public bounds of the means, 0 < lo < hi: predictions are within them, and the fit begins in
+        their middle, on a log scale. A factor of 100 around what is usual is enough.
+    alpha : float
+        Strength of |w|^2 / 2, without the intercept, beside the mean loss.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Logs of rate ratios, in units of the features as given.
+    intercept_ : float
+    """
+
+    max_target: float | None = None
+    mean_range: Sequence[float] = (1e-3, 10.0)
+    alpha: float = 0.0
+
+    _loss: ClassVar[type[LogLink]]
+    _power: ClassVar[int]
+    _metadata: ClassVar[tuple[str, ...]] = ("sample_weight", "exposure")
+    __metadata_request__fit: ClassVar[dict[str, None]] = {"exposure": None}
+
+    def _options(self, y: NDArray[Any]) -> dict[str, Any]:
+        if bad := int(np.count_nonzero(np.asarray(y) < 0.0)):
+            raise ValueError(f"y must be at least 0, got {bad} negative of {len(y)} targets")
+        return {"task": "regression", "intercept": self.fit_intercept}
+
+    def _model(self, n: int) -> dict[str, Any]:
+        if not isinstance(self.mean_range, Sequence | np.ndarray) or len(self.mean_range) != 2:
+            raise ValueError(f"mean_range must be a pair (lo, hi), got {self.mean_range!r}")
+        lo, hi = (real("mean_range", bound) for bound in self.mean_range)
+        if not 1e-100 <= lo < hi <= 1e100:
+            raise ValueError(f"mean_range must have 0 < lo < hi, got {self.mean_range!r}")
+        most = math.inf if self.max_target is None else positive("max_target", self.max_target)
+        loss = self._loss(math.log(lo), math.log(hi), most)
+        return {
+            "loss": loss,
+            "l2": strength("alpha", self.alpha),
+            "penalize_intercept": not self.fit_intercept,
+        }
+
+    def _set_fitted(self, result: SolverResult) -> None:
+        ((coef, intercept),) = layers(result)
+        self.coef_, self.intercept_ = coef[0], float(intercept[0])
+
+    def predict(self, X: ArrayLike) -> FloatArray:
+        """Return the predicted means, shape (n,), for an exposure of 1."""
+        rows = self._rows(X)
+        return self.result_.predict(rows)
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the share of the deviance that is explained; not private."""
+        found = d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=self._power)
+        return float(found)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        tags.regressor_tags.poor_score = True  # of some hundred records little is learnt
+        return tags
+
+
+@documented
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPPoissonRegressor(_LogLinkRegressor):
+    """Differentially private regression of counts, by the Poisson likelihood.
+
+    Minimises (1/n) sum_i (exp(z_i) - y_i z_i) + (alpha/2) |w|^2, z = x.w + intercept + log of the
+    exposure, as scikit-learn's PoissonRegressor does, which has y / exposure as target and the
+    exposure as weight. Counts may be more dispersed than Poisson's: the means are consistent still.
+
+    Notes
+    -----
+    Released is what the solver releases and, with `max_target`, the sums of targets and means that
+    give the level of all means: see the text of `privacy_`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkern.estimators import DPPoissonRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1.0, 1.0, (20_000, 2))
+    >>> y = rng.poisson(0.3 * np.exp(X[:, 0]))
+    >>> bounds = {"feature_range": (-1.0, 1.0), "max_target": 5}
+    >>> model = DPPoissonRegressor(1.0, 1e-6, random_state=0, **bounds).fit(X, y)
+    >>> bool(abs(model.coef_[0] - 1.0) < 0.2)
+    True
+    """
+
+    _loss = Poisson
+    _power = 1
+
+
+@documented
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPGammaRegressor(_LogLinkRegressor):
+    """Differentially private regression of costs or durations, by the gamma likelihood.
+
+    Minimises (1/n) sum_i (y_i exp(-z_i) + z_i) + (alpha/2) |w|^2, z = x.w + intercept + log of the
+    exposure: what matters is the quotient of a target and its mean. `max_target` is required.
+    """
+
+    _loss = Gamma
+    _power = 2
+
+    def _options(self, y: NDArray[Any]) -> dict[str, Any]:
+        if self.max_target is None:
+            raise ValueError("max_target must be given: the public bound of y")
+        if bad := int(np.count_nonzero(np.asarray(y) <= 0.0)):
+            raise ValueError(f"y must be positive, got {bad} of {len(y)} targets that are not")
+        return super()._options(y)

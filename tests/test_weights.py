@@ -1,0 +1,284 @@
+"""Weights of records, offsets of margins, and regressions with a log link."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import scipy
+import sklearn
+from hypothesis import given
+from hypothesis import strategies as st
+from makers import BUDGET, assert_refused
+from sklearn.linear_model import GammaRegressor, LogisticRegression, PoissonRegressor
+
+import dpkern as dpk
+from dpkern import kernels
+from dpkern.estimators import DPGammaRegressor, DPLogisticRegression, DPPoissonRegressor
+from dpkern.models.losses import ComplementaryLogLog, Gamma, NegativeBinomial, Poisson
+from dpkern.solvers import SOLVERS, Objective
+from dpkern.solvers.base.recalibration import LEVEL, LogMeans, _Level
+
+
+def make_counts(n=4000, d=3, seed=0, most=8.0):
+    """Rows, counts of a known rate, exposures and weights."""
+    rng = np.random.default_rng(seed)
+    X, exposure = rng.uniform(-1.0, 1.0, (n, d)), rng.uniform(0.2, 1.0, n)
+    y = rng.poisson(exposure * np.exp(X @ np.linspace(1.0, -0.5, d) - 0.5))
+    return X, np.minimum(y, most), exposure, rng.uniform(0.0, 3.0, n)
+
+
+def counts_of_silos(**options):
+    X, y, exposure, weight = make_counts(900)
+    how = {"task": "regression", "intercept": True, "row_bound": 2.0}
+    how |= {"margin_offset": np.log(exposure), "weight": weight, "max_weight": 2.0}
+    return dpk.SiloData(X, y, [0, 200, 900], **how | options)
+
+
+LOSS = Poisson(-5.0, 2.0, 8.0)
+
+
+def test_weights_are_in_units_of_the_largest_and_follow_their_records():
+    X, y, exposure, weight = make_counts(60)
+    how = {"task": "regression", "weight": weight, "max_weight": 2.0, "margin_offset": exposure}
+    data = dpk.SiloData.split(X, y, 3, seed=1, **how)
+    order = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in data.X]
+    np.testing.assert_array_equal(data.record_weight, np.minimum(weight[order] / 2.0, 1.0))
+    np.testing.assert_array_equal(data.margin_offset, exposure[order])
+    groups = np.arange(60) % 4
+    by_group = dpk.SiloData.from_groups(X, y, groups, **how)
+    np.testing.assert_array_equal(
+        by_group.margin_offset, exposure[np.argsort(groups, kind="stable")]
+    )
+    names = ("weight", "margin_offset")
+    joined = dpk.SiloData.from_silos(
+        [(X[:20], y[:20]), (X[20:], y[20:])],
+        **how | {name: [how[name][:20], how[name][20:]] for name in names},
+    )
+    np.testing.assert_array_equal(joined.margin_offset, exposure)
+    part = joined.part(np.array([5, 3, 40]), np.array([0, 1, 3]))
+    np.testing.assert_array_equal(part.margin_offset, exposure[[5, 3, 40]])
+    np.testing.assert_array_equal(part.record_weight, joined.record_weight[[5, 3, 40]])
+    again = pickle.loads(pickle.dumps(joined))
+    np.testing.assert_array_equal(again.record_weight, joined.record_weight)
+    assert not again.record_weight.flags.writeable
+    assert "weight, margin_offset" in repr(joined)
+
+
+def test_weights_of_persons_follow_their_rows():
+    X, y, exposure, weight = make_counts(60)
+    person = np.arange(60) // 3
+    how = {"task": "regression", "weight": weight, "max_weight": 3.0, "margin_offset": exposure}
+    for make in (
+        lambda **more: dpk.SiloData(X, y, [0, 60], **more),
+        lambda **more: dpk.SiloData.split(X, y, 2, seed=0, **more),
+        lambda **more: dpk.SiloData.from_groups(X, y, person % 2, **more),
+    ):
+        data = make(person=person, max_records=2, **how)
+        order = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in data.X]
+        assert len(order) == 40
+        np.testing.assert_array_equal(data.margin_offset, exposure[order])
+        np.testing.assert_array_equal(data.record_weight, weight[order] / 3.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"weight": [1.0, 2.0]}, r"weight must have shape \(4,\), a number a record, got \(2,\)"),
+        ({"weight": [1, 1, -1, 1]}, "weight must be at least 0, got 1 negative of 4"),
+        ({"weight": [1, 1, math.nan, 1]}, "weight must be finite, got 1 of 4 that are not"),
+        ({"weight": np.ones(4), "max_weight": None}, "max_weight must be given with weight"),
+        ({"weight": None}, "max_weight must be left out without weight, got 1.0"),
+        ({"max_weight": 0.0}, "max_weight must be positive and finite, got 0.0"),
+        ({"margin_offset": [1, 1, math.inf, 1]}, "margin_offset must be finite, got 1 of 4"),
+        ({"margin_offset": 1.0}, r"margin_offset must have shape \(4,\)"),
+    ],
+)
+def test_bad_weights_and_offsets_are_named(options, said):
+    how = {"weight": np.ones(4), "max_weight": 1.0, "task": "regression"} | options
+    assert_refused(said, dpk.SiloData, np.ones((4, 2)), np.arange(4.0), [0, 4], **how)
+
+
+@pytest.mark.filterwarnings("ignore:no target_bound was stated")
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+def test_solvers_read_weights_or_refuse_them_before_a_release(solver, tmp_path):
+    data, declared = counts_of_silos(), SOLVERS[solver].declaration
+    ledger = dpk.Accountant(tmp_path / "ledger.json", epsilon=2.0, delta=1e-5)
+    how = {"budget": BUDGET, "loss": LOSS, "rng": 0}
+    if solver in ("output_perturbation", "wd_dp", "objective_perturbation", "local_sgd"):
+        how["loss"] = "squared"  # a finite kappa
+    if not declared.weights:
+        with pytest.raises(ValueError, match="data must have neither weight nor margin_offset"):
+            dpk.solve(solver, data, accountant=ledger, **how)
+        assert not ledger.entries
+        return
+    light = counts_of_silos(weight=np.zeros(900), max_weight=1.0)
+    result, other = (dpk.solve(solver, d, **how) for d in (data, light))
+    assert not np.array_equal(result.w, other.w)
+    assert dpk.solve(solver, data, **how) == result
+    assert result.privacy.declared["max_weight"] == 2.0
+    assert result.privacy.epsilon(BUDGET.delta) <= 1.0 + 1e-9
+
+
+def test_weights_are_repeated_records_and_zeros_are_none():
+    X, y, exposure, _ = make_counts(300)
+    times = np.random.default_rng(1).integers(0, 4, 300)
+    how = {"task": "regression", "intercept": True, "row_bound": 3.0}
+    offset = np.log(exposure)
+    weighted = dpk.SiloData(X, y, [0, 300], weight=times, max_weight=4, margin_offset=offset, **how)
+    rows = np.repeat(np.arange(300), times)
+    repeated = dpk.SiloData(X[rows], y[rows], [0, len(rows)], margin_offset=offset[rows], **how)
+    for loss in (LOSS, NegativeBinomial(0.5, 8.0), dpk.losses.Huber(0.3)):
+        light, _ = Objective(weighted, loss, l2=1e-3 * len(rows) / (4 * 300)).minimum()
+        heavy, _ = Objective(repeated, loss, l2=1e-3).minimum()
+        np.testing.assert_allclose(light, heavy, rtol=0, atol=2e-6)
+
+
+def test_without_a_budget_regressions_are_scikit_learns():
+    """With exposures y / exposure is scikit-learn's target, and the exposure its weight."""
+    X, y, exposure, weight = make_counts(2000)
+    how = {"row_bound": 5.0, "intercept": True, "task": "regression"}
+    options = {"tol": 1e-12, "max_iter": 10_000, "solver": "newton-cholesky"}
+    data = dpk.SiloData(X, y, [0, 2000], margin_offset=np.log(exposure), **how)
+    ours, _ = Objective(data, Poisson(-9.0, 5.0), l2=0.01, penalize_intercept=False).minimum()
+    mean = exposure.mean()  # scikit-learn divides the loss by the sum of weights
+    theirs = PoissonRegressor(alpha=0.01 / mean, **options)
+    theirs.fit(X, y / exposure, sample_weight=exposure)
+    np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-7)
+    costs = np.random.default_rng(3).gamma(2.0, np.exp(X[:, 0]))
+    data = dpk.SiloData(X, costs, [0, 2000], weight=weight, max_weight=3.0, **how)
+    ours, _ = Objective(data, Gamma(-9.0, 9.0, 1e3), l2=0.01, penalize_intercept=False).minimum()
+    theirs = GammaRegressor(alpha=0.03 / weight.mean(), **options)
+    theirs.fit(X, costs, sample_weight=weight)
+    np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-7)
+    labels = np.where(y > 0.0, 1.0, -1.0)
+    data = dpk.SiloData(X, labels, [0, 2000], weight=weight, max_weight=3.0, **how | {"task": None})
+    ours, _ = Objective(data, dpk.losses.Logistic(), l2=0.01, penalize_intercept=False).minimum()
+    theirs = LogisticRegression(C=1.0 / (3.0 * 0.01 * 2000), tol=1e-12, solver="newton-cholesky")
+    theirs.fit(X, labels, sample_weight=weight)
+    np.testing.assert_allclose(ours, [*theirs.coef_[0], theirs.intercept_[0]], atol=1e-7)
+
+
+def test_a_complementary_log_log_fit_is_its_maximum_likelihood():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (3000, 2))
+    hazard = np.exp(X @ [0.8, -0.4] - 2.0)
+    y = np.where(rng.random(3000) < -np.expm1(-hazard), 1.0, -1.0)
+    data = dpk.SiloData(X, y, [0, 3000], intercept=True, row_bound=2.0)
+    ours, _ = Objective(data, ComplementaryLogLog(high=3.0)).minimum()
+
+    def deviance(w):
+        h = np.exp(X @ w[:2] + w[2])
+        return -np.mean(np.where(y > 0.0, np.log(-np.expm1(-h)), -h))
+
+    theirs = scipy.optimize.minimize(deviance, np.zeros(3), method="Nelder-Mead", tol=1e-10)
+    np.testing.assert_allclose(ours, theirs.x, atol=2e-4)
+    np.testing.assert_allclose(ours, [0.8, -0.4, -2.0], atol=0.3)
+
+
+def test_a_log_link_predicts_means_within_its_bounds_and_files_keep_them(tmp_path):
+    data, far = counts_of_silos(), np.array([[1e3, 0.0, 0.0], [-1e3, 0.0, 0.0]])
+    for budget in (None, BUDGET):
+        result = dpk.solve("gradient_descent", data, budget=budget, loss=LOSS, rng=0, rounds=50)
+        result.save(tmp_path / "model.npz")
+        again = dpk.load(tmp_path / "model.npz")
+        assert isinstance(again.calibration, LogMeans)
+        np.testing.assert_array_equal(again.predict(data.X), result.predict(data.X))
+        level = result.calibration.level
+        assert (level == 0.0) == (budget is None)
+        z = np.clip(kernels.glm_margins(data, result.w) - data.margin_offset, -5.0, 2.0)
+        np.testing.assert_allclose(result.predict(data.X), np.exp(z + level), rtol=1e-12)
+        wide = dpk.solve("gradient_descent", data, budget=budget, loss=LOSS, rng=0, rounds=50)
+        assert np.all(wide.predict(far) <= math.exp(2.0 + level) * (1.0 + 1e-12))
+        if budget is not None:
+            assert dpk.verify(result.privacy.to_dict())
+            edited = result.privacy.to_dict()
+            edited["releases"] = [r for r in edited["releases"] if r["what"] != LEVEL]
+            assert not dpk.verify(edited)
+
+
+def test_the_level_makes_the_mean_prediction_that_of_the_records():
+    X, y, _, _ = make_counts(20_000)
+    data = dpk.SiloData(X, y, [0, 20_000], intercept=True, row_bound=2.0, task="regression")
+    shares = []
+    for seed in range(10):
+        result = dpk.solve(
+            "gradient_descent", data, budget=BUDGET, loss=LOSS, rng=seed, clip="auto"
+        )
+        shares.append(result.predict(X).mean() / y.mean())
+    assert abs(np.mean(shares) - 1.0) < 0.03
+    assert np.std(shares) < 0.06
+    off = dpk.solve("gradient_descent", data, budget=BUDGET, loss=LOSS, rng=0, recalibrate=False)
+    assert off.calibration.level == 0.0
+
+
+@given(
+    y=st.floats(allow_nan=False, allow_infinity=False),
+    x=st.floats(allow_nan=False, allow_infinity=False),
+    offset=st.floats(-1e300, 1e300),
+    weight=st.floats(0.0, 1e300),
+)
+def test_no_record_adds_more_to_a_level_than_its_clip_norm(y, x, offset, weight):
+    X = np.array([[x], [0.5]])
+    data = dpk.SiloData(
+        X, np.array([y, 1.0]), [0, 2], task="regression", row_bound=1.0, weight=[weight, 1.0],
+        max_weight=3.0, margin_offset=[offset, 0.0], feature_range=(-1.0, 1.0),
+    )  # fmt: skip
+    seen, plain = [], _Level._release
+
+    def release(self, what, clip, mu, vectors, dim):
+        assert clip == 0.7072
+        seen.append(vectors(slice(0, 2)))
+        return plain(self, what, clip, mu, vectors, dim)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Level, "_release", release)
+        dpk.solve("gradient_descent", data, budget=BUDGET, loss=LOSS, rng=0, rounds=2)
+    (vectors,) = seen
+    assert np.all(np.linalg.norm(vectors, axis=1) <= 0.7072)
+    assert np.all(np.isfinite(vectors))
+
+
+def test_estimators_of_counts_learn_with_their_defaults():
+    X, y, exposure, weight = make_counts(20_000)
+    truth = np.exp(X @ [1.0, 0.25, -0.5] - 0.5)
+    how = {"feature_range": (-1.0, 1.0), "random_state": 0, "max_target": 8.0}
+    model = DPPoissonRegressor(1.0, 1e-6, **how).fit(X, y, exposure=exposure)
+    assert np.corrcoef(model.predict(X), truth)[0, 1] > 0.99
+    assert abs(model.predict(X).mean() / truth.mean() - 1.0) < 0.1
+    weighted = DPPoissonRegressor(1.0, 1e-6, max_weight=2.0, **how)
+    weighted.fit(X, y, exposure=exposure, sample_weight=weight)
+    assert weighted.privacy_.declared["max_weight"] == 2.0
+    np.testing.assert_allclose(weighted.coef_, [1.0, 0.25, -0.5], atol=0.2)
+    costs = np.random.default_rng(1).gamma(2.0, 100.0 * truth)
+    model = DPGammaRegressor(
+        1.0, 1e-6, **how | {"max_target": 2000.0, "mean_range": (10.0, 1000.0)}
+    )
+    assert model.fit(X, costs).score(X, costs) > 0.1
+    np.testing.assert_allclose(model.coef_, [1.0, 0.25, -0.5], atol=0.2)
+
+
+def test_weights_and_exposures_are_routed_and_checked():
+    X, y, exposure, weight = make_counts(200)
+    model = DPPoissonRegressor(max_weight=3.0, feature_range=(-1.0, 1.0), random_state=0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = model.set_fit_request(exposure=True, sample_weight=True)
+        assert routed.get_metadata_routing().fit.requests["exposure"] is True
+    for name, value, said in (
+        ("exposure", exposure[:5], r"exposure must have shape \(200,\)"),
+        ("exposure", 0.0 * exposure, "exposure must be positive, got 200 of 200"),
+        ("sample_weight", -weight, "weight must be at least 0"),
+    ):
+        assert_refused(said, model.fit, X, y, **{name: value})
+    assert_refused("y must be at least 0", model.fit, X, -y - 1.0)
+    assert_refused("max_target must be given", DPGammaRegressor().fit, X, y + 1.0)
+    assert_refused("y must be positive", DPGammaRegressor(max_target=3.0).fit, X, 0.0 * y)
+    bad = DPPoissonRegressor(mean_range=(2.0, 1.0))
+    assert_refused("mean_range must have 0 < lo < hi", bad.fit, X, y)
+    labels = np.where(y > 0.0, 1, 0)
+    first, second = (
+        DPLogisticRegression(max_weight=3.0, random_state=0).fit(X, labels, sample_weight=w)
+        for w in (weight, 2.0 * weight)
+    )
+    assert not np.array_equal(first.coef_, second.coef_)
+    assert first.result_.calibration is None
