@@ -36,6 +36,10 @@ def data(key: str) -> dpk.SiloData:
     y: Matrix = np.where(z > 0.0, 1.0, -1.0)
     if "regression" in others:
         y, options["task"] = z, "regression"
+    if "counts" in others:
+        y, options["task"] = np.maximum(np.rint(z + 1.0), 0.0), "regression"
+        options |= {"weight": numbers("weight", n) + 2.0, "max_weight": 3.0}
+        options["margin_offset"] = 0.25 * numbers("offset", n)
     if "multiclass" in others:
         y = X[:, :3].argmax(axis=1)
         options |= {"task": "multiclass", "classes": [0, 1, 2], "intercept": False}

@@ -15,7 +15,7 @@ import scipy.sparse
 from released_data import Matrix, data
 
 import dpkern as dpk
-from dpkern.models.losses import Custom, Huber, SmoothedHinge
+from dpkern.models.losses import Custom, Huber, Poisson, SmoothedHinge
 from dpkern.models.penalties import PL, Box, ElasticNet, GroupLasso, L2Ball, NonNegative, Simplex
 from dpkern.solvers import Declared
 
@@ -114,6 +114,8 @@ def models_and_layouts() -> Iterator[Case]:
             yield case(solver, f"loss/{name}", on, loss=loss)
         for layout in ("float32", "csr", "range"):
             yield case(solver, f"layout/{layout}", layout)
+        if solver in ("gradient_descent", "local_newton", "minibatch_sgd", "local_sgd"):
+            yield case(solver, "weights/records", "dense-counts", loss=Poisson(-2.0, 1.5, 6.0))
         plain: dict[str, Any] = {}
         if solver in NEWTON:
             plain = {"hess_clip": 0.75}

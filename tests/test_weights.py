@@ -105,8 +105,8 @@ def test_solvers_read_weights_or_refuse_them_before_a_release(solver, tmp_path):
     data, declared = counts_of_silos(), SOLVERS[solver].declaration
     ledger = dpk.Accountant(tmp_path / "ledger.json", epsilon=2.0, delta=1e-5)
     how = {"budget": BUDGET, "loss": LOSS, "rng": 0}
-    if solver in ("output_perturbation", "wd_dp", "objective_perturbation", "local_sgd"):
-        how["loss"] = "squared"  # a finite kappa
+    if solver == "local_sgd":
+        how |= {"trust": "silo", "noise": "step"}
     if not declared.weights:
         with pytest.raises(ValueError, match="data must have neither weight nor margin_offset"):
             dpk.solve(solver, data, accountant=ledger, **how)
@@ -118,6 +118,24 @@ def test_solvers_read_weights_or_refuse_them_before_a_release(solver, tmp_path):
     assert dpk.solve(solver, data, **how) == result
     assert result.privacy.declared["max_weight"] == 2.0
     assert result.privacy.epsilon(BUDGET.delta) <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("solver", "how"),
+    [
+        ("federated_gd", {"local_steps": 3}),
+        ("local_sgd", {"local_steps": 3, "trust": "central"}),
+    ],
+)
+def test_hidden_local_steps_refuse_them_before_a_release(solver, how, tmp_path):
+    """The rounding of a margin with a far offset is more than their sensitivity allows for."""
+    ledger = dpk.Accountant(tmp_path / "ledger.json", epsilon=2.0, delta=1e-5)
+    X, y, exposure, _ = make_counts(300)
+    labels = np.where(y > 0.0, 1.0, -1.0)
+    data = dpk.SiloData(X, labels, [0, 90, 300], row_bound=2.0, margin_offset=exposure)
+    with pytest.raises(ValueError, match="neither weight nor margin_offset for hidden local steps"):
+        dpk.solve(solver, data, budget=BUDGET, accountant=ledger, rng=0, **how)
+    assert not ledger.entries
 
 
 def test_weights_are_repeated_records_and_zeros_are_none():

@@ -73,6 +73,10 @@ class Canaries:
 
     def joined(self, data: SiloData, chosen: IntArray) -> SiloData:
         """Return a copy of the data with the chosen canaries among them."""
+        if data.is_weighted:
+            raise ValueError(
+                "data must have neither weight nor margin_offset, for an audit, got them"
+            )
         places, rows = self.places[chosen], self.rows[chosen]
         if scipy.sparse.issparse(data.X):
             order = np.argsort(np.concatenate([np.arange(data.n), places - 0.5]), kind="stable")

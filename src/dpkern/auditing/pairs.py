@@ -75,6 +75,8 @@ def of_own_data(
             "data must be for classification, without persons and feature_range, for an audit; "
             f"got {data!r}"
         )
+    if data.is_weighted:
+        raise ValueError("data must have neither weight nor margin_offset, for an audit, got them")
     if scipy.sparse.issparse(data.X):
         raise ValueError("data must have a dense X, for an audit, got a sparse one")
     if not np.isfinite(data.row_bound) or data.row_bound <= 1.0:

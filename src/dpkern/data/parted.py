@@ -9,7 +9,6 @@ import numpy as np
 
 from dpkern.data.silo_data import SiloData
 from dpkern.data.validation import frozen, frozen_matrix
-from dpkern.data.weights import BESIDE_ROWS
 
 if TYPE_CHECKING:
     from dpkern.party import Party
@@ -32,6 +31,8 @@ def held_by(party: Party, data: SiloData, sizes: Sequence[int]) -> SiloData:
     ValueError
         When the party has another number of records than its size says, or ids of persons.
     """
+    if data.is_weighted:
+        raise ValueError("data must have neither weight nor margin_offset in a federation")
     if data.persons is not None:
         raise ValueError("person must be None in a federation, whose certificates are for records")
     counts, silo, here = np.array(sizes, dtype=np.int64), party.silo, 0
@@ -55,10 +56,7 @@ def held_by(party: Party, data: SiloData, sizes: Sequence[int]) -> SiloData:
         m=len(counts),
         n=int(counts.sum()),
         silo_names=None,
-        **{
-            name: None if (beside := getattr(data, name)) is None else frozen(beside[:here])
-            for name in BESIDE_ROWS
-        },
+        row_norms=None if data.row_norms is None else frozen(data.row_norms[:here]),
         party=party,
     )
     return part

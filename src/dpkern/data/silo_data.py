@@ -333,6 +333,11 @@ class SiloData:
         """Mask of the silos whose records are here: of all without a party."""
         return np.diff(self.offsets) > 0
 
+    @property
+    def is_weighted(self) -> bool:
+        """Whether records have weights or margin offsets, which not all solvers read."""
+        return self.record_weight is not None or self.margin_offset is not None
+
     def __len__(self) -> int:
         return self.n
 

@@ -266,7 +266,7 @@ def recalibration_share(
         or not (labels or counts)
         or declaration.estimates
         or budget is None
-        or (labels and (data.record_weight is not None or data.margin_offset is not None))
+        or (labels and data.is_weighted)
         or not math.isfinite(data.row_bound)
         or given["calibration"] == "paper"
         or given["trust"] not in ("central", "silo")

@@ -376,7 +376,7 @@ def begin(
             "card, where gradient_descent, minibatch_sgd and others run (docs/gpu.md): use the "
             "SiloData before to_device"
         )
-    if data.record_weight is not None or data.margin_offset is not None:
+    if data.is_weighted:
         unread = f"{declaration.name}" if not declaration.weights else ""
         unread = "a model that is not linear" if model is not None else unread
         if arguments.get("operator") == "admm":

@@ -180,6 +180,12 @@ class LocalSteps:
         key = eta.tobytes()
         if key not in self._local_runs:
             objective = self._run.objective
+            if objective.data.is_weighted:
+                raise ValueError(
+                    "data must have neither weight nor margin_offset for hidden local steps, whose "
+                    "sensitivity is that of margins without them: release every step "
+                    "(gradient_descent, or local_steps=1)"
+                )
             if objective.proximal is not None and objective.l1 == 0.0:
                 raise ValueError(
                     "penalty must be smooth or L1 for hidden local steps, got "
