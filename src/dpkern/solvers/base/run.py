@@ -376,6 +376,13 @@ def begin(
             "card, where gradient_descent, minibatch_sgd and others run (docs/gpu.md): use the "
             "SiloData before to_device"
         )
+    if data.blocks is not None and not (declaration.in_blocks and model is None):
+        raise ValueError(
+            f"data must be in memory in {declaration.name}, which keeps or draws single records, "
+            "got records in blocks: take gradient_descent, federated_gd, local_newton, "
+            "double_noise_newton, ridge, newton_inference or objective_perturbation "
+            "(docs/blocks.md)"
+        )
     shared = ("penalty", "l2", "l1", "weights", "penalize_intercept", "public_size", "n_threads")
     loss = arguments["loss"] if model is None else model
     objective = Objective(data, loss, **{name: arguments[name] for name in shared})

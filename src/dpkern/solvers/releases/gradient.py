@@ -135,11 +135,12 @@ async def compiled_rounds(
 
     Returns the number of rounds that were run: all, with the bits of the loop in the solver's
     module; or none, where a callback or monitor looks at every round, a penalty is smooth, or the
-    records are on a card. `add` is called with the models of some rounds at a time, (T, d); further
-    keywords are the kernel's.
+    records are on a card or in blocks. `add` is called with the models of some rounds at a time,
+    (T, d); further keywords are the kernel's.
     """
     objective, prox = run.objective, run.objective.proximal
-    if objective.smooth is not None or run.is_watched or objective.data.device is not None:
+    data = objective.data
+    if objective.smooth is not None or run.is_watched or data.device is not None or data.blocks:
         return 0
     strength = 1.0 if prox is None else prox.strength
     if prox is not None and not isinstance(prox, Constraint):

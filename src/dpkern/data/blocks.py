@@ -1,0 +1,325 @@
+"""Records that are read in blocks, of which a few are in memory at a time."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern._numbers import counted
+from dpkern.data.csr import is_sparse
+from dpkern.data.frames import column_names
+from dpkern.data.ids import ids
+from dpkern.data.labels import clip_targets, records, targets
+from dpkern.data.notes import GROUPS_READ
+from dpkern.data.partition import gathered
+from dpkern.data.validation import RowOptions, checked_options, frozen, frozen_matrix
+from dpkern.data.validation import refuse_non_finite as refuse_bad
+
+if TYPE_CHECKING:
+    from dpkern.data.silo_data import SiloData
+    from dpkern.kernels._blocks import Request
+
+T = TypeVar("T")
+
+# Bytes of the rows of a block, and how many blocks are read ahead of the one that is summed.
+_BYTES, _AHEAD = 1 << 24, 2
+
+
+class Batch(NamedTuple):
+    """Records as they are read: features, labels, silos, and the place that errors name."""
+
+    X: Any
+    y: Any
+    groups: Any = None
+    place: str = "block"
+
+
+#: Begins a new pass over the records.
+Source = Callable[[], Iterable[Batch]]
+
+
+class AbsentRows:
+    """What stands for X or y of records that are in blocks: their shape and dtype.
+
+    Attributes
+    ----------
+    shape, dtype, ndim, size
+        As of an array.
+    sparse : bool
+        Whether blocks are CSR.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], *, sparse: bool) -> None:
+        self.shape, self.dtype, self.sparse = shape, dtype, sparse
+        self.ndim, self.size = len(shape), int(np.prod(shape))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def _refuse(self, *given: Any, **how: Any) -> NoReturn:
+        raise TypeError(
+            "data must be in memory for this, got records in blocks, of which sums over all "
+            "records are taken (docs/blocks.md): use SiloData(X, y, offsets) of records that fit"
+        )
+
+    __array__ = __getitem__ = reshape = _refuse
+
+
+class BlockRows:
+    """Records that are read anew in every pass, and answer requests for sums.
+
+    Parameters
+    ----------
+    template : SiloData
+        Data with the public parameters of all records.
+    source : callable
+    names : ndarray of shape (m,), or None
+        Sorted names of the silos; None for one silo.
+    sizes : ndarray of shape (m,)
+        Numbers of records, which every pass must have.
+    target_bound : float, pair or None
+    """
+
+    def __init__(
+        self,
+        template: SiloData,
+        source: Source,
+        names: NDArray[Any] | None,
+        sizes: NDArray[np.int64],
+        target_bound: Any,
+    ) -> None:
+        self._kind, self._state, self._source = type(template), template._state(), source
+        self._names, self._sizes, self._target_bound = names, sizes, target_bound
+
+    def totals(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
+        """Return the sum over all blocks of what each request returns, by one pass."""
+        sums: list[NDArray[Any]] = []
+        seen = np.zeros(len(self._sizes), dtype=np.int64)
+        for block in self.blocks():
+            found = [request(block) for request in requests]
+            for total, part in zip(sums, found, strict=False):
+                total += part
+            sums = sums or found
+            seen += block.sizes
+        if not np.array_equal(seen, self._sizes):
+            raise ValueError(
+                f"blocks must hold the same records in every pass, got {int(seen.sum())} after "
+                f"{int(self._sizes.sum())} in the first one"
+            )
+        return sums
+
+    def blocks(self) -> Iterator[SiloData]:
+        """Yield all records once, in blocks that are read ahead."""
+        return read_ahead(self._block(batch) for batch in _cut(self._source()) if len(batch.y))
+
+    def _block(self, batch: Batch) -> SiloData:
+        with _placed(batch.place):
+            return self._encoded(batch)
+
+    def _encoded(self, batch: Batch) -> SiloData:
+        state = self._state
+        rows, y = _checked(batch, state["feature_names"], state["X"])
+        y, _, _ = targets(y, state["task"], state["classes"])
+        clip_targets(y, state["task"], self._target_bound)
+        offsets, order = np.array([0, len(y)]), None
+        if self._names is not None:
+            silo = _places(batch, self._names)
+            offsets = np.append(0, np.cumsum(np.bincount(silo, minlength=len(self._names))))
+            if np.any(silo[1:] < silo[:-1]):
+                order = np.argsort(silo, kind="stable")
+        block = object.__new__(self._kind)
+        block._set(
+            **state
+            | {
+                "X": frozen_matrix(gathered(rows, order)[0]),
+                "y": frozen(y if order is None else y[order]),
+                "offsets": frozen(offsets),
+                "sizes": frozen(np.diff(offsets)),
+                "m": len(offsets) - 1,
+                "n": len(y),
+            }
+        )
+        return block
+
+
+def data_in_blocks(make: type[SiloData], source: Source, options: RowOptions) -> SiloData:
+    """Return the data whose records a source yields in every pass, after a first, checking pass."""
+    for name in ("person", "max_records"):
+        if options.get(name) is not None:
+            raise ValueError(
+                f"{name} must be None for records in blocks, whose guarantees are for a record: "
+                "put a person's records together before"
+            )
+    if options.get("classes") is None and options.get("task") != "regression":
+        raise ValueError(
+            "classes must be the public labels, or task 'regression', for records in blocks: "
+            "those of one block are not those of all"
+        )
+    if options.get("task") == "regression" and options.get("classes") is not None:
+        raise ValueError("classes must be None where task is 'regression', got labels")
+    template: SiloData | None = None
+    sizes: dict[Any, int] = {}
+    grouped = False
+    for batch in read_ahead(iter(_cut(source()))):
+        if not len(batch.y):
+            continue
+        with _placed(batch.place):
+            if template is None:
+                X, y = records(batch.X, batch.y)
+                rows, grouped = gathered(X, None)[0], batch.groups is not None
+                options = checked_options(options, column_names(batch.X), rows.shape[1])
+                template = make(rows, y, [0, len(y)], **options)
+            rows, y = _checked(batch, template.feature_names, template.X)
+            targets(y, template.task, template.classes)
+            refuse_bad(rows, template.scale, template.shift, template.feature_names)
+            if grouped != (batch.groups is not None):
+                raise ValueError("blocks must have silos in all of them or in none, got both")
+            silos = ids(batch.groups, len(y), "groups") if grouped else np.zeros(len(y), np.int8)
+            for silo, n in zip(*np.unique(silos, return_counts=True), strict=True):
+                sizes[silo] = sizes.get(silo, 0) + int(n)
+    if template is None:
+        raise ValueError("blocks must hold records, got none")
+    names = np.array(sorted(sizes)) if grouped else None
+    counts = np.array([sizes[name] for name in sorted(sizes)], dtype=np.int64)
+    shape, sparse = (int(counts.sum()), template.n_features), is_sparse(template.X)
+    template._set(
+        **template._state()
+        | {
+            "X": AbsentRows(shape, template.X.dtype, sparse=sparse),
+            "y": AbsentRows(shape[:1], np.dtype(np.float64), sparse=False),
+            "offsets": frozen(np.append(0, np.cumsum(counts))),
+            "sizes": frozen(counts),
+            "m": len(counts),
+            "n": shape[0],
+            "silo_names": None if names is None else tuple(names.tolist()),
+            "notes": template.notes if names is None else (*template.notes, GROUPS_READ),
+            "row_norms": None,
+        }
+    )
+    blocks = BlockRows(template, source, names, template.sizes, options.get("target_bound"))
+    template._set(**template._state() | {"blocks": blocks})
+    return template
+
+
+def batches_of(blocks: Any) -> Source:
+    """Return the source of blocks (X, y) or (X, y, groups), which can be iterated again."""
+    if not callable(blocks) and (iter(blocks) is blocks):
+        raise TypeError(
+            "blocks must be iterable anew in every pass, got a generator or another iterator: "
+            "pass a list, or a function that begins a new one"
+        )
+
+    def source() -> Iterator[Batch]:
+        for i, block in enumerate(blocks() if callable(blocks) else blocks):
+            if not isinstance(block, tuple | list) or len(block) not in (2, 3):
+                raise TypeError(
+                    f"blocks[{i}] must be (X, y) or (X, y, groups), got a {type(block).__name__}"
+                )
+            X, y, *groups = block
+            if len(y) != X.shape[0]:
+                raise ValueError(f"blocks[{i}] must have as many labels as rows, got {len(y)}")
+            yield Batch(X, y, groups[0] if groups else None, f"blocks[{i}]")
+
+    return source
+
+
+def read_ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield what an iterator yields, which a thread reads a few items ahead."""
+    ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(_AHEAD)
+    stopped = threading.Event()
+
+    def put(item: T | None, error: BaseException | None = None) -> bool:
+        while not stopped.is_set():
+            try:
+                ready.put((item, error), timeout=0.05)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def read() -> None:
+        try:
+            if all(put(item) for item in items):
+                put(None)
+        except BaseException as error:
+            put(None, error)
+
+    thread = threading.Thread(target=copy_context().run, args=(read,), daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            if item is None:
+                return
+            yield item
+    finally:
+        stopped.set()
+        thread.join()
+
+
+class _placed:
+    """Errors of a block begin with its place."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, TypeError | ValueError):
+            again = TypeError if isinstance(error, TypeError) else ValueError
+            raise again(f"{self._place}: {error}") from None
+
+
+def _cut(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield batches of bounded size."""
+    for batch in batches:
+        n, width = batch.X.shape if hasattr(batch.X, "shape") else (len(batch.X), 1)
+        most = max(
+            1, _BYTES // (8 * max(1, batch.X.nnz // n if is_sparse(batch.X) and n else width))
+        )
+        if n <= 2 * most:
+            yield batch
+            continue
+        X = batch.X.iloc if hasattr(batch.X, "iloc") else batch.X
+        for first in range(0, n, most):
+            part = slice(first, min(first + most, n))
+            groups = None if batch.groups is None else batch.groups[part]
+            yield Batch(X[part], batch.y[part], groups, batch.place)
+
+
+def _checked(batch: Batch, names: Any, like: Any) -> tuple[Any, NDArray[Any]]:
+    """Return rows and labels of a batch with the columns and the dtype of the first one."""
+    if (found := column_names(batch.X)) is not None and found != names:
+        raise ValueError("X must have the columns of the first block, in its order, got others")
+    given, y = records(batch.X, batch.y)
+    rows = gathered(given, None)[0]
+    if rows.shape[1] != like.shape[1]:
+        wanted = counted(like.shape[1], "column")
+        raise ValueError(f"X must have {wanted} as the first block, got {rows.shape[1]}")
+    sparse = like.sparse if isinstance(like, AbsentRows) else is_sparse(like)
+    if rows.dtype != like.dtype or is_sparse(rows) != sparse:
+        form = "CSR" if sparse else "dense"
+        raise TypeError(
+            f"X must be {form} {like.dtype} as the first block, got "
+            f"{'CSR' if is_sparse(rows) else 'dense'} {rows.dtype}"
+        )
+    return rows, y
+
+
+def _places(batch: Batch, names: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the place of each record's silo."""
+    groups = ids(batch.groups, len(batch.y), "groups")
+    silo = np.minimum(np.searchsorted(names, groups), len(names) - 1)
+    if np.any(names[silo] != groups):
+        raise ValueError("groups must hold the silos of the first pass, got others")
+    return silo
