@@ -2,6 +2,7 @@
 
 import threading
 import weakref
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def cut(rng, k, *arrays):
     inner = np.sort(rng.integers(0, n + 1, k - 3))
     ends = np.sort(np.concatenate([inner, [min(7, n), min(7, n), min(8, n)]]))
     ends = np.concatenate([[0], ends, [n]])
-    return [tuple(array[a:b] for array in arrays) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [tuple(array[a:b] for array in arrays) for a, b in pairwise(ends.tolist())]
 
 
 def in_silos(X, y, groups, rng, k=9, **how):

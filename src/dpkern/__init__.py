@@ -11,6 +11,7 @@ from dpkern import _openmp  # must precede any import of the extension module
 from dpkern import datasets, kernels, privacy, solvers
 from dpkern.data import Schema, SiloData
 from dpkern.evaluation import describe, evaluate
+from dpkern.io import read_parquet
 from dpkern.models import losses, penalties
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
@@ -34,7 +35,8 @@ __all__ = [
     "MLP", "Accountant", "Budget", "BudgetSpentError", "Certificate", "Federation", "NoiseStream",
     "Oracle", "PublicEncoder", "Schema", "SiloData", "SolverResult", "audit", "audit_one_run",
     "audit_scores", "datasets", "describe", "evaluate", "kernels", "load", "losses", "penalties",
-    "plan", "privacy", "private_range", "select", "solve", "solve_many", "solvers", "verify",
+    "plan", "privacy", "private_range", "read_parquet", "select", "solve", "solve_many", "solvers",
+    "verify",
 ]
 # fmt: on
 

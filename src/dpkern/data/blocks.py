@@ -32,12 +32,13 @@ _BYTES, _AHEAD = 1 << 24, 2
 
 
 class Batch(NamedTuple):
-    """Records as they are read: features, labels, silos, and the place that errors name."""
+    """Records as they are read: features, labels, silos, and what errors call their place."""
 
     X: Any
     y: Any
     groups: Any = None
     place: str = "block"
+    names: tuple[str, ...] | None = None  #: of the columns
 
 
 #: Begins a new pass over the records.
@@ -173,7 +174,7 @@ def data_in_blocks(make: type[SiloData], source: Source, options: RowOptions) ->
             if template is None:
                 X, y = records(batch.X, batch.y)
                 rows, grouped = gathered(X, None)[0], batch.groups is not None
-                options = checked_options(options, column_names(batch.X), rows.shape[1])
+                options = checked_options(options, _names(batch), rows.shape[1])
                 template = make(rows, y, [0, len(y)], **options)
             rows, y = _checked(batch, template.feature_names, template.X)
             targets(y, template.task, template.classes)
@@ -181,6 +182,8 @@ def data_in_blocks(make: type[SiloData], source: Source, options: RowOptions) ->
             if grouped != (batch.groups is not None):
                 raise ValueError("blocks must have silos in all of them or in none, got both")
             silos = ids(batch.groups, len(y), "groups") if grouped else np.zeros(len(y), np.int8)
+            if sizes and isinstance(next(iter(sizes)), str) != (silos.dtype.kind in "US"):
+                raise TypeError("groups must be text in all blocks, or numbers in all, got both")
             for silo, n in zip(*np.unique(silos, return_counts=True), strict=True):
                 sizes[silo] = sizes.get(silo, 0) + int(n)
     if template is None:
@@ -294,12 +297,12 @@ def _cut(batches: Iterable[Batch]) -> Iterator[Batch]:
         for first in range(0, n, most):
             part = slice(first, min(first + most, n))
             groups = None if batch.groups is None else batch.groups[part]
-            yield Batch(X[part], batch.y[part], groups, batch.place)
+            yield Batch(X[part], batch.y[part], groups, batch.place, batch.names)
 
 
 def _checked(batch: Batch, names: Any, like: Any) -> tuple[Any, NDArray[Any]]:
     """Return rows and labels of a batch with the columns and the dtype of the first one."""
-    if (found := column_names(batch.X)) is not None and found != names:
+    if (found := _names(batch)) is not None and found != names:
         raise ValueError("X must have the columns of the first block, in its order, got others")
     given, y = records(batch.X, batch.y)
     rows = gathered(given, None)[0]
@@ -314,6 +317,10 @@ def _checked(batch: Batch, names: Any, like: Any) -> tuple[Any, NDArray[Any]]:
             f"{'CSR' if is_sparse(rows) else 'dense'} {rows.dtype}"
         )
     return rows, y
+
+
+def _names(batch: Batch) -> tuple[str, ...] | None:
+    return column_names(batch.X) if batch.names is None else batch.names
 
 
 def _places(batch: Batch, names: NDArray[Any]) -> NDArray[np.int64]:
