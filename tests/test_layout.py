@@ -104,6 +104,7 @@ IMPORTS = {
         "plotting",
     },
     "ranges": {"data", "privacy/*"},
+    "cluster": {"data", "io", "kernels"},
     "auditing": {
         *("auditing", "auditing/one_run", "solvers", "privacy/*", "data", "plotting", "stream"),
         "transcript",

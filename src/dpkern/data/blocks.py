@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from dpkern.data.validation import refuse_non_finite as refuse_bad
 
 if TYPE_CHECKING:
     from dpkern.data.silo_data import SiloData
-    from dpkern.kernels._blocks import Request
+    from dpkern.kernels._blocks import BlockSource, Request
 
 T = TypeVar("T")
 
@@ -149,8 +149,35 @@ class BlockRows:
         return block
 
 
+class FirstPass(NamedTuple):
+    """What a pass has found that checked all records.
+
+    Attributes
+    ----------
+    template : SiloData or None
+        Data with the public parameters and without records; None where there are no records.
+    sizes : dict
+        Numbers of records by silo.
+    grouped : bool
+        Whether blocks name silos.
+    """
+
+    template: SiloData | None
+    sizes: dict[Any, int]
+    grouped: bool
+
+
 def data_in_blocks(make: type[SiloData], source: Source, options: RowOptions) -> SiloData:
     """Return the data whose records a source yields in every pass, after a first, checking pass."""
+    bound = options.get("target_bound")
+    return assembled(
+        read_once(make, source, options),
+        lambda template, names: BlockRows(template, source, names, template.sizes, bound),
+    )
+
+
+def require_block_options(options: RowOptions) -> None:
+    """Raise ValueError for options that records in blocks do not have, or lack."""
     for name in ("person", "max_records"):
         if options.get(name) is not None:
             raise ValueError(
@@ -164,6 +191,11 @@ def data_in_blocks(make: type[SiloData], source: Source, options: RowOptions) ->
         )
     if options.get("task") == "regression" and options.get("classes") is not None:
         raise ValueError("classes must be None where task is 'regression', got labels")
+
+
+def read_once(make: type[SiloData], source: Source, options: RowOptions) -> FirstPass:
+    """Check all records of a source, and count them."""
+    require_block_options(options)
     template: SiloData | None = None
     sizes: dict[Any, int] = {}
     grouped = False
@@ -173,41 +205,86 @@ def data_in_blocks(make: type[SiloData], source: Source, options: RowOptions) ->
         with _placed(batch.place):
             if template is None:
                 X, y = records(batch.X, batch.y)
-                rows, grouped = gathered(X, None)[0], batch.groups is not None
+                rows, grouped = _rows(X), batch.groups is not None
                 options = checked_options(options, _names(batch), rows.shape[1])
                 template = make(rows, y, [0, len(y)], **options)
+                template = _without_records(template, np.array([len(y)]), {})
             rows, y = _checked(batch, template.feature_names, template.X)
             targets(y, template.task, template.classes)
             refuse_bad(rows, template.scale, template.shift, template.feature_names)
             if grouped != (batch.groups is not None):
                 raise ValueError("blocks must have silos in all of them or in none, got both")
             silos = ids(batch.groups, len(y), "groups") if grouped else np.zeros(len(y), np.int8)
-            if sizes and isinstance(next(iter(sizes)), str) != (silos.dtype.kind in "US"):
-                raise TypeError("groups must be text in all blocks, or numbers in all, got both")
-            for silo, n in zip(*np.unique(silos, return_counts=True), strict=True):
-                sizes[silo] = sizes.get(silo, 0) + int(n)
-    if template is None:
+            found = zip(*np.unique(silos, return_counts=True), strict=True)
+            _add_sizes(sizes, {silo: int(n) for silo, n in found})
+    return FirstPass(template, sizes, grouped)
+
+
+def joined_passes(passes: Sequence[tuple[str, FirstPass]]) -> FirstPass:
+    """Return the first pass over parts, by their names, which must agree."""
+    held = [(place, found) for place, found in passes if found.template is not None]
+    sizes: dict[Any, int] = {}
+    for place, found in held:
+        template, like = cast("SiloData", found.template), cast("SiloData", held[0][1].template)
+        with _placed(place):
+            if found.grouped != held[0][1].grouped:
+                raise ValueError("parts must have silos in all of them or in none, got both")
+            if _form(template) != _form(like):
+                raise ValueError("parts must have the columns and dtype of the first, got others")
+            _add_sizes(sizes, found.sizes)
+    return held[0][1]._replace(sizes=sizes) if held else FirstPass(None, sizes, False)
+
+
+def assembled(
+    first: FirstPass, rows: Callable[[SiloData, NDArray[Any] | None], BlockSource]
+) -> SiloData:
+    """Return the data of a first pass; `rows` are their blocks, of a template and silos' names."""
+    if first.template is None:
         raise ValueError("blocks must hold records, got none")
-    names = np.array(sorted(sizes)) if grouped else None
-    counts = np.array([sizes[name] for name in sorted(sizes)], dtype=np.int64)
-    shape, sparse = (int(counts.sum()), template.n_features), is_sparse(template.X)
-    template._set(
-        **template._state()
+    names = np.array(sorted(first.sizes)) if first.grouped else None
+    sizes = np.array([first.sizes[name] for name in sorted(first.sizes)], dtype=np.int64)
+    more: dict[str, Any] = {}
+    if names is not None:
+        more["silo_names"] = tuple(names.tolist())
+        more["notes"] = (*first.template.notes, GROUPS_READ)
+    data = _without_records(first.template, sizes, more)
+    data._set(**data._state() | {"blocks": rows(data, names)})
+    return data
+
+
+def _without_records(like: SiloData, sizes: NDArray[np.int64], more: dict[str, Any]) -> SiloData:
+    """Return data of these sizes with the public parameters of others, and no records."""
+    shape = int(sizes.sum()), like.n_features
+    data = object.__new__(type(like))
+    data._set(
+        **like._state()
         | {
-            "X": AbsentRows(shape, template.X.dtype, sparse=sparse),
+            "X": AbsentRows(shape, like.X.dtype, sparse=_is_sparse(like.X)),
             "y": AbsentRows(shape[:1], np.dtype(np.float64), sparse=False),
-            "offsets": frozen(np.append(0, np.cumsum(counts))),
-            "sizes": frozen(counts),
-            "m": len(counts),
+            "offsets": frozen(np.append(0, np.cumsum(sizes))),
+            "sizes": frozen(sizes),
+            "m": len(sizes),
             "n": shape[0],
-            "silo_names": None if names is None else tuple(names.tolist()),
-            "notes": template.notes if names is None else (*template.notes, GROUPS_READ),
             "row_norms": None,
         }
+        | more
     )
-    blocks = BlockRows(template, source, names, template.sizes, options.get("target_bound"))
-    template._set(**template._state() | {"blocks": blocks})
-    return template
+    return data
+
+
+def _form(data: SiloData) -> tuple[Any, ...]:
+    return data.n_features, data.X.dtype, _is_sparse(data.X), data.feature_names
+
+
+def _add_sizes(sizes: dict[Any, int], more: dict[Any, int]) -> None:
+    for silo, n in more.items():
+        if sizes and isinstance(next(iter(sizes)), str) != isinstance(silo, str):
+            raise TypeError("groups must be text in all blocks, or numbers in all, got both")
+        sizes[silo] = sizes.get(silo, 0) + n
+
+
+def _is_sparse(X: Any) -> bool:
+    return X.sparse if isinstance(X, AbsentRows) else is_sparse(X)
 
 
 def batches_of(blocks: Any) -> Source:
@@ -305,11 +382,11 @@ def _checked(batch: Batch, names: Any, like: Any) -> tuple[Any, NDArray[Any]]:
     if (found := _names(batch)) is not None and found != names:
         raise ValueError("X must have the columns of the first block, in its order, got others")
     given, y = records(batch.X, batch.y)
-    rows = gathered(given, None)[0]
+    rows = _rows(given)
     if rows.shape[1] != like.shape[1]:
         wanted = counted(like.shape[1], "column")
         raise ValueError(f"X must have {wanted} as the first block, got {rows.shape[1]}")
-    sparse = like.sparse if isinstance(like, AbsentRows) else is_sparse(like)
+    sparse = _is_sparse(like)
     if rows.dtype != like.dtype or is_sparse(rows) != sparse:
         form = "CSR" if sparse else "dense"
         raise TypeError(
@@ -317,6 +394,12 @@ def _checked(batch: Batch, names: Any, like: Any) -> tuple[Any, NDArray[Any]]:
             f"{'CSR' if is_sparse(rows) else 'dense'} {rows.dtype}"
         )
     return rows, y
+
+
+def _rows(X: Any) -> Any:
+    """Return rows as kernels read them; those that come from elsewhere may not be aligned."""
+    rows = gathered(X, None)[0]
+    return rows if is_sparse(rows) else np.require(rows, None, ["C", "A"])
 
 
 def _names(batch: Batch) -> tuple[str, ...] | None:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpkern import kernels
 from dpkern._numbers import count
 from dpkern._warn import warn
-from dpkern.data.blocks import batches_of, data_in_blocks
+from dpkern.data.blocks import AbsentRows, batches_of, data_in_blocks
 from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
 from dpkern.data.ids import ids
@@ -286,7 +286,7 @@ class SiloData:
     def _restored(cls, state: dict[str, Any]) -> Self:
         self = object.__new__(cls)
         self._set(**state)
-        if self.blocks is not None:
+        if isinstance(self.X, AbsentRows):
             return self
         # Pickling loses the read-only flags, without which the row norms could become invalid.
         arrays = {k: v for k, v in state.items() if isinstance(v, np.ndarray)}

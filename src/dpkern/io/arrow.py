@@ -88,12 +88,23 @@ def read_parquet(
     >>> data = dpkern.read_parquet("visits/", schema=dpkern.Schema.load("visits.json"))
     >>> result = dpkern.solve("auto", data, budget=dpkern.Budget(epsilon=1.0, delta=1e-6))
     """
+    source, stated = source_of(paths, schema, target, silo, options)
+    data = data_in_blocks(SiloData, source, stated)
+    source.tell_of_outside()
+    return data
+
+
+def source_of(
+    paths: Paths,
+    schema: Schema | None,
+    target: str | None,
+    silo: str | None,
+    options: dict[str, Any],
+) -> tuple["ArrowSource", RowOptions]:
+    """Return the source of `read_parquet` and the options of its rows."""
     source = ArrowSource(paths, schema, target, silo)
     if schema is None:
-        return data_in_blocks(SiloData, source, cast(RowOptions, options))
-    for name, value in (("target", target), ("silo", silo)):
-        if value is not None:
-            raise ValueError(f"{name} must be None beside a schema, which says it, got {value!r}")
+        return source, cast(RowOptions, options)
     if schema.person is not None:
         raise ValueError(
             f"schema must have no column of persons for records in blocks, got "
@@ -103,9 +114,7 @@ def read_parquet(
     if options:
         raise ValueError(f"{listed(list(options))} must be absent beside a schema, which says it")
     source.counts = {}
-    data = data_in_blocks(SiloData, source, stated)
-    source.tell_of_outside()
-    return data
+    return source, stated
 
 
 class ArrowSource:
@@ -122,6 +131,9 @@ class ArrowSource:
     def __init__(
         self, paths: Paths, schema: Schema | None, target: str | None, silo: str | None
     ) -> None:
+        for name, value in (("target", target), ("silo", silo)):
+            if schema is not None and value is not None:
+                raise ValueError(f"{name} must be None beside a schema, got {value!r}")
         files = list(_files(paths))
         formats = {_format_of(path) for path in files}
         if len(formats) != 1:
@@ -158,7 +170,8 @@ class ArrowSource:
     def of_parts(self, parts: Sequence[Part]) -> "ArrowSource":
         """Return the source of some of the files."""
         some = object.__new__(type(self))
-        some.__dict__.update(self.__dict__ | {"parts": tuple(parts), "counts": None})
+        counts: Any = None if self.counts is None else {}
+        some.__dict__.update(self.__dict__ | {"parts": tuple(parts), "counts": counts})
         return some
 
     def _require_same(self, part: Part) -> None:
@@ -224,6 +237,16 @@ class ArrowSource:
         total.outside += outside
         total.present += present
         total.averaged += count_averaged(column, values, missing)
+
+    def add_counts(self, others: "dict[str, Outside]") -> None:
+        """Add the counts of a source of other files."""
+        assert self.counts is not None
+        for name, other in others.items():
+            total = self.counts.setdefault(name, Outside())
+            total.place = total.place or other.place
+            total.outside += other.outside
+            total.present += other.present
+            total.averaged += other.averaged
 
     def tell_of_outside(self) -> None:
         """Warn the holder of the records of values outside the schema, or refuse most of them."""
