@@ -149,6 +149,19 @@ def test_large_batches_are_cut_and_few_blocks_are_in_memory(monkeypatch):
     assert most <= module._AHEAD + 3
 
 
+def test_a_step_of_newton_is_one_pass():
+    X, y, _ = records(300)
+    passes = []
+
+    def begin():
+        passes.append(1)
+        return [(X, y)]
+
+    blocks = dpk.SiloData.from_blocks(begin, **HOW)
+    dpk.solve("local_newton", blocks, budget=BUDGET, rng=1, rounds=5, recalibrate=False)
+    assert len(passes) == 1 + 5
+
+
 # --------------------------------------------------------------------------- the sums
 
 

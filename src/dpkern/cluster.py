@@ -14,6 +14,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -66,9 +67,7 @@ class Holder:
 
     def arithmetic(self) -> tuple[str, bool]:
         """Return the version, and whether sums have fused multiply-adds."""
-        from dpkern import __version__
-
-        return __version__, kernels.installation.info()["isa"] != "base"
+        return version("dpkern"), kernels.installation.info()["isa"] != "base"
 
     def first_pass(self, number: int, part: int, source: Source, options: Any) -> Answer:
         """Check the records of a part; return them counted, and values outside a schema."""

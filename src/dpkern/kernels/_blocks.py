@@ -42,6 +42,56 @@ def totals(data: Data, *requests: Request) -> list[NDArray[Any]]:
     return [request(data) for request in requests] if blocks is None else blocks.totals(requests)
 
 
+def at_once(data: Data, calls: Sequence[Callable[[Any], FloatArray]]) -> list[FloatArray]:
+    """Return what kernels return of `data`, by one pass over records in blocks.
+
+    Every kernel is called up to its requests, and again with their answers.
+    """
+    blocks = in_blocks(data)
+    if blocks is None:
+        return [call(data) for call in calls]
+    asked: list[list[Request]] = []
+    for call in calls:
+        try:
+            call(_View(data, _Asking()))
+        except _Asked as found:
+            asked.append(found.requests)
+    answers = iter(blocks.totals([request for requests in asked for request in requests]))
+    known = [[next(answers) for _ in requests] for requests in asked]
+    return [call(_View(data, _Known(sums))) for call, sums in zip(calls, known, strict=True)]
+
+
+class _View:
+    """Data with other blocks."""
+
+    def __init__(self, data: Data, blocks: BlockSource) -> None:
+        self._data, self.blocks = data, blocks
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._data, name)
+
+
+class _Asked(Exception):
+    """What a kernel asks for."""
+
+    def __init__(self, requests: list[Request]) -> None:
+        super().__init__()
+        self.requests = requests
+
+
+class _Asking:
+    def totals(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
+        raise _Asked(list(requests))
+
+
+class _Known:
+    def __init__(self, sums: list[NDArray[Any]]) -> None:
+        self._sums = sums
+
+    def totals(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
+        return self._sums
+
+
 def on_grid(steps: NDArray[Any], grids: FloatArray | float) -> FloatArray:
     """Return whole numbers of steps, each rounded to a double, times their grids."""
     return steps.astype(np.float64) * grids
