@@ -130,7 +130,7 @@ def gradient_steps(
     block: Data,
 ) -> NDArray[Any]:
     """Return the sums of `glm_gradient` over a block, (m, d), in steps."""
-    threads = resolve_threads(n_threads, block.n * block.d)
+    threads = _light_threads(n_threads)
     most = MOST_STEPS if grids is None else int(MOST_STEPS * float(grids.min()) / clip)
     total: Any = 0
     for part in _parts(block, most):
@@ -183,7 +183,7 @@ def decrease_steps(
     block: Data,
 ) -> NDArray[Any]:
     """Return the sums of `line_search` over a block, (m, k), in steps of their grids."""
-    threads = resolve_threads(n_threads, block.n * (block.d + 8 * steps.size))
+    threads = _light_threads(n_threads)
     most = MOST_STEPS
     if bounds is not None and grids is not None:
         most = int(MOST_STEPS * float((grids / bounds).min()))
@@ -199,9 +199,17 @@ def decrease_steps(
 def block_losses(w: FloatArray, loss: Loss, n_threads: int | None, block: Data) -> FloatArray:
     """Return the sums of `glm_losses` over a block, (m,), in floating point."""
     sums = np.empty(block.m)
-    threads = resolve_threads(n_threads, block.n * block.d)
+    threads = _light_threads(n_threads)
     _core.glm_losses(block, w, compiled_loss(loss), sums, threads)
     return sums
+
+
+def _light_threads(n_threads: int | None) -> int:
+    """Return the threads of sums that take less time than reading: by default one.
+
+    Others would wait busily for the next block, on cores that read it.
+    """
+    return resolve_threads(n_threads, 0)
 
 
 def _parts(block: Any, most: int) -> Iterator[Any]:
