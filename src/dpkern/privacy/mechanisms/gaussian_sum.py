@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.kernels._blocks import MOST_STEPS, totals
+from dpkern.kernels._blocks import MOST_STEPS, in_blocks, totals
 from dpkern.privacy.certificate.ledger import Release
 from dpkern.privacy.guarantees.rounding import sqrt_down, sqrt_up
 from dpkern.privacy.mechanisms.channel import Channel, largest_norm
@@ -188,8 +188,11 @@ class GaussianSum:
         """
         assert self.grid is not None
         grids = np.broadcast_to(self.grid, (1 if together else data.m,))
-        request = functools.partial(_block_steps, vectors, self._dim, self._clip, grids, n_threads)
-        return _saturated(totals(data, request)[0], grids)
+        how = self._dim, self._clip, grids, n_threads
+        if in_blocks(data) is None:
+            offsets = _offsets_of(data, len(grids))
+            return sum_vectors(vectors(data), self._dim, offsets, *how[1:])
+        return _saturated(totals(data, functools.partial(_block_steps, vectors, *how))[0], grids)
 
     def release(
         self,
@@ -307,9 +310,13 @@ def _block_steps(
     n_threads: int | None,
     block: kernels.Data,
 ) -> NDArray[np.int64]:
-    offsets = block.offsets.tolist()
-    offsets = offsets if len(grids) == block.m else [0, offsets[-1]]
-    return _steps(vectors(block), dim, offsets, clip, grids, n_threads)
+    return _steps(vectors(block), dim, _offsets_of(block, len(grids)), clip, grids, n_threads)
+
+
+def _offsets_of(data: kernels.Data, k: int) -> list[int]:
+    """Return the offsets of all silos, or of all records as one."""
+    offsets: list[int] = data.offsets.tolist()
+    return offsets if k == data.m else [0, offsets[-1]]
 
 
 def _saturated(steps: NDArray[np.int64], grids: NDArray[np.float64]) -> NDArray[np.float64]:
