@@ -123,6 +123,22 @@ def test_every_kind_of_rows_has_the_bits_of_memory(kind, tmp_path):
         same(dpk.solve(name, memory, **how), dpk.solve(name, blocks, **how))
 
 
+def test_lists_and_frames_are_blocks_too():
+    pandas = pytest.importorskip("pandas")
+    X, y, _ = records(60, 3)
+    frame, labels = pandas.DataFrame(X, columns=["a", "b", "c"]), np.where(y, "yes", "no")
+    how = {"classes": ["no", "yes"], "feature_range": dict.fromkeys("abc", (-2.0, 2.0))}
+    memory = dpk.SiloData.split(frame, labels, 1, seed=0, **how)
+    blocks = dpk.SiloData.from_blocks([(frame[:20], labels[:20]), (frame[20:], labels[20:])], **how)
+    assert blocks.feature_names == ("a", "b", "c")
+    plain = how | {"feature_range": (-2.0, 2.0)}
+    lists = dpk.SiloData.from_blocks([(X.tolist(), labels.tolist())], **plain)
+    found = [dpk.solve("ridge", data, budget=BUDGET, rng=1).w for data in (memory, blocks, lists)]
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+    with pytest.raises(ValueError, match=r"blocks\[1\]: X must have the columns of the first"):
+        dpk.SiloData.from_blocks([(frame, labels), (frame[["b", "a", "c"]], labels)], **how)
+
+
 def test_large_batches_are_cut_and_few_blocks_are_in_memory(monkeypatch):
     monkeypatch.setattr(module, "_BYTES", 8 * 6 * 10)
     X, y, groups = records(500)
@@ -260,10 +276,13 @@ def test_arrays_of_blocks_say_what_they_are():
         lambda: kernels.glm_margins(blocks, np.zeros(7)),
         lambda: kernels.glm_norms(blocks),
         lambda: blocks.each_alone(np.arange(2)),
+        lambda: dpk.select([{"l2": 0.1}], blocks, solver="ridge", budget=BUDGET),
         lambda: kernels.glm_difference(blocks, np.ones(7), np.zeros(7), loss="logistic", clip=1.0),
     ):
         with pytest.raises(TypeError, match="data must be in memory"):
             call()
+    with pytest.raises(AttributeError, match="data must be in memory"):
+        blocks.X.copy()
     with pytest.raises(TypeError, match="in memory to be copied to a card"):
         blocks.to_device()
     with pytest.raises(ValueError, match="rows must be None for records in blocks"):
@@ -297,6 +316,7 @@ def test_wrong_arguments_of_blocks_are_refused():
     X, y, _ = records(60)
     for given, how, error, message in (
         (iter([(X, y)]), HOW, TypeError, "iterable anew in every pass"),
+        (None, HOW, TypeError, "blocks must be a sequence of"),
         ([(X, y)], {"row_bound": 2.0}, ValueError, "classes must be the public labels"),
         ([(X, y)], HOW | {"person": y}, ValueError, "person must be None for records in blocks"),
         ([(X[:0], y[:0])], HOW, ValueError, "blocks must hold records, got none"),

@@ -31,6 +31,12 @@ T = TypeVar("T")
 _BYTES, _AHEAD = 1 << 24, 2
 
 
+_IN_MEMORY = (
+    "data must be in memory for this, got records in blocks, of which sums over all records are "
+    "taken (docs/blocks.md): use SiloData(X, y, offsets) of records that fit"
+)
+
+
 class Batch(NamedTuple):
     """Records as they are read: features, labels, silos, and what errors call their place."""
 
@@ -64,10 +70,10 @@ class AbsentRows:
         return self.shape[0]
 
     def _refuse(self, *given: Any, **how: Any) -> NoReturn:
-        raise TypeError(
-            "data must be in memory for this, got records in blocks, of which sums over all "
-            "records are taken (docs/blocks.md): use SiloData(X, y, offsets) of records that fit"
-        )
+        raise TypeError(_IN_MEMORY)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(_IN_MEMORY)
 
     __array__ = __getitem__ = reshape = _refuse
 
@@ -289,7 +295,12 @@ def _is_sparse(X: Any) -> bool:
 
 def batches_of(blocks: Any) -> Source:
     """Return the source of blocks (X, y) or (X, y, groups), which can be iterated again."""
-    if not callable(blocks) and (iter(blocks) is blocks):
+    if not callable(blocks) and not isinstance(blocks, Iterable):
+        raise TypeError(
+            "blocks must be a sequence of (X, y), or a function that begins a new iteration of "
+            f"them, got a {type(blocks).__name__}"
+        )
+    if not callable(blocks) and iter(blocks) is blocks:
         raise TypeError(
             "blocks must be iterable anew in every pass, got a generator or another iterator: "
             "pass a list, or a function that begins a new one"
@@ -302,7 +313,7 @@ def batches_of(blocks: Any) -> Source:
                     f"blocks[{i}] must be (X, y) or (X, y, groups), got a {type(block).__name__}"
                 )
             X, y, *groups = block
-            if len(y) != X.shape[0]:
+            if len(y) != (X.shape[0] if hasattr(X, "shape") else len(X)):
                 raise ValueError(f"blocks[{i}] must have as many labels as rows, got {len(y)}")
             yield Batch(X, y, groups[0] if groups else None, f"blocks[{i}]")
 
