@@ -165,6 +165,20 @@ def test_large_batches_are_cut_and_few_blocks_are_in_memory(monkeypatch):
     assert most <= module._AHEAD + 3
 
 
+def test_lock_step_shares_its_passes():
+    X, y, _ = records(300)
+    passes = []
+
+    def begin():
+        passes.append(1)
+        return [(X, y)]
+
+    blocks = dpk.SiloData.from_blocks(begin, **HOW)
+    budgets = [dpk.Budget(mu=mu) for mu in (0.5, 1.0, 2.0)]
+    dpk.solve_many("local_newton", blocks, budgets=budgets, rounds=4, recalibrate=False)
+    assert len(passes) == 1 + 2 * 4
+
+
 def test_a_step_of_newton_is_one_pass():
     X, y, _ = records(300)
     passes = []
@@ -191,8 +205,14 @@ def sums_of(data, **how):
 
 
 def test_sums_of_kernels_are_those_of_memory():
-    memory, blocks = in_silos(*records(), np.random.default_rng(6), **HOW)
-    for how in ({}, {"grid": 2.0**-30}, {"grid": 2.0**-20, "saturate": True}):
+    memory, blocks = in_silos(*records(900), np.random.default_rng(6), 4, **HOW)
+    # On the last grid blocks are divided, and sums of several saturate.
+    for how in (
+        {},
+        {"grid": 2.0**-30},
+        {"grid": 2.0**-20, "saturate": True},
+        {"grid": 2.0**-46, "saturate": True},
+    ):
         pairs = zip(sums_of(memory, **how), sums_of(blocks, **how), strict=True)
         assert all(first.tobytes() == second.tobytes() for first, second in pairs)
 

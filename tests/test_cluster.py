@@ -176,6 +176,28 @@ def test_a_cluster_without_workers_ends(monkeypatch):
         dpk.Cluster(Client(""), parts_of(*records()), **HOW)
 
 
+def test_values_outside_a_schema_are_counted_over_parts(tmp_path):
+    import pyarrow
+
+    columns = [
+        dpk.data.Column("age", "number", lo=0, hi=9),
+        dpk.data.Column("ill", "target", classes=["no", "yes"]),
+    ]
+    schema = dpk.Schema(columns)
+    for i in range(3):
+        found = {"age": [1.0, 5.0, 7.0, 10.0 * i], "ill": ["no", "yes", "no", "yes"]}
+        parquet.write_table(pyarrow.table(found), tmp_path / f"{i}.parquet")
+    message = r"2 of 12 in column 'age' .* the first in .*1\.parquet, row group 0"
+    with pytest.warns(dpk.data.OutsideWarning, match=message):
+        cluster = dpk.Cluster(Client("ab"), tmp_path, schema=schema)
+    with pytest.warns(dpk.data.OutsideWarning, match=message):
+        alone = dpk.read_parquet(tmp_path, schema=schema)
+    assert cluster.data.n == alone.n == 12
+    how = {"budget": BUDGET, "rng": 1}
+    found = [dpk.solve("ridge", data, **how).w for data in (cluster.data, alone)]
+    assert found[0].tobytes() == found[1].tobytes()
+
+
 def test_wrong_arguments_of_a_cluster_are_refused(tmp_path):
     X, y = records()
     client = Client("a")

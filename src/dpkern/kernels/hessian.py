@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +19,7 @@ from dpkern.kernels._arguments import (
     output,
     silo_weights,
 )
-from dpkern.kernels._blocks import hessian_steps, in_blocks, rounded_once
+from dpkern.kernels._blocks import at_once, hessian_steps, in_blocks, rounded_once
 from dpkern.kernels._several import one_by_one, several_models
 from dpkern.kernels.grids import hessian_row_grid, product_grids
 from dpkern.models.losses import Loss, get_loss
@@ -148,6 +149,13 @@ def glm_hessians(
     k, d = len(points), data.d
     out = output(out, (k, data.m, d, d))
     shared = hasattr(data.X, "indptr") and d <= _SHARED_DIM and not is_custom(loss)
+    if in_blocks(data) is not None:
+        how: dict[str, Any] = {"loss": loss, "silo_weight": silo_weight}
+        how |= {"records": records, "n_threads": n_threads}
+        models_of = zip(points, clips.tolist(), each, strict=True)
+        calls = [partial(glm_hessian, w=w, hess_clip=B, grid=q, **how) for w, B, q in models_of]
+        out[:] = at_once(data, calls)
+        return out
     if k < 2 or math.isinf(clips[0]) or not shared:
         # fmt: off
         return one_by_one(
