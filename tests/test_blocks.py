@@ -217,6 +217,18 @@ def test_sums_of_kernels_are_those_of_memory():
         assert all(first.tobytes() == second.tobytes() for first, second in pairs)
 
 
+def test_a_block_whose_sum_is_no_double_is_divided():
+    rng = np.random.default_rng(0)
+    X, y = 1.0 + 0.01 * rng.random((700, 8)), np.repeat([1, 0], [400, 300])
+    memory = dpk.SiloData(X, y, [0, 700], classes=[0, 1])
+    blocks = dpk.SiloData.from_blocks([(X[:400], y[:400]), (X[400:], y[400:])], classes=[0, 1])
+    # The first block's sum has more than 2^53 steps, and that of both less than 2^52.
+    how = {"clip": 3.0, "grid": 2.0**-46, "saturate": True}
+    found = [kernels.glm_gradient(data, np.zeros(8), **how) for data in (memory, blocks)]
+    assert np.abs(found[0]).max() < 2.0**6
+    assert found[0].tobytes() == found[1].tobytes()
+
+
 @pytest.mark.parametrize("most", [None, 20])  # so that blocks of more records are divided
 @pytest.mark.parametrize("grid", [None, 2.0**-12, 2.0**-3])
 def test_hessians_are_rounded_once(grid, most):
