@@ -23,6 +23,7 @@ SCHEMA = dpk.Schema(
         Column("ill", "target", classes=["no", "yes"]),
     ]
 )
+CODES = [("01", "7", "1"), ("1", "08.5", "0"), ("01", "", "0"), ("1", "90", "1"), ("1", "?", "1")]
 
 
 def table(n=200, seed=0):
@@ -77,6 +78,27 @@ def test_files_with_a_schema_have_the_bits_of_memory(suffix, tmp_path):
     for name in ("local_newton", "gradient_descent"):
         how = {"budget": BUDGET, "rng": 2, "rounds": 3}
         same(dpk.solve(name, memory, **how), dpk.solve(name, blocks, **how))
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_csv_with_a_schema_is_read_as_text(header, tmp_path):
+    from dpkern.io import read_frame
+
+    lines = ["code;age;ill", *(f"{c};{a};{i}" for c, a, i in CODES * 20)]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(lines if header else lines[1:]) + "\n")
+    columns = [
+        Column("code", "category", categories=["01", "1"]),
+        Column("age", "number", lo=0, hi=99, missing=50),
+        Column("ill", "target", classes=["0", "1"]),
+    ]
+    schema = dpk.Schema(columns, sep=";", header=header)
+    memory = schema.silo_data(read_frame(path, schema))
+    blocks = dpk.read_parquet(path, schema=schema)
+    found = [dpk.solve("ridge", data, budget=BUDGET, rng=1).w for data in (memory, blocks)]
+    assert found[0].tobytes() == found[1].tobytes()
+    with pytest.raises(ValueError, match="schema must have no comment"):
+        dpk.read_parquet(path, schema=dpk.Schema(columns, sep=";", comment="#"))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -154,6 +154,11 @@ class ArrowSource:
             self._features = [name for name in names if name not in (target, silo)]
             self._columns = [*self._features, target, *([silo] if silo else [])]
         else:
+            if self._format == "csv" and schema.comment is not None:
+                raise ValueError(
+                    f"schema must have no comment for CSV in blocks, got {schema.comment!r}: "
+                    "remove these lines from the files"
+                )
             renamed = {new: old for old, new in schema.rename.items()}
             kinds = [c.name for c in schema.columns if c.kind != "ignore"]
             self._renamed = {renamed.get(name, name): name for name in kinds}
@@ -192,7 +197,7 @@ class ArrowSource:
     def _batches(self, path: str) -> Iterator[tuple[str, Any]]:
         """Yield the places and record batches of a file."""
         if self._format != "parquet":
-            dataset = _arrow("dataset").dataset(path, format=self._format)
+            dataset = _arrow("dataset").dataset(path, format=self._layout())
             self._require_columns(path, dataset.schema.names)
             how = {"columns": self._columns, "batch_size": _ROWS, "batch_readahead": 2}
             yield from ((path, table) for table in dataset.to_batches(**how))
@@ -203,6 +208,19 @@ class ArrowSource:
                 how = {"columns": self._columns, "batch_size": _ROWS, "row_groups": [i]}
                 for table in file.iter_batches(**how):
                     yield f"{path}, row group {i}", table
+
+    def _layout(self) -> Any:
+        """Return the format of files; CSV with a schema is text, in which 01 and 1 differ."""
+        schema = self._schema
+        if schema is None or self._format != "csv":
+            return self._format
+        csv, text = _arrow("csv"), _arrow("lib").string()
+        names = None if schema.header else [column.name for column in schema.columns]
+        return _arrow("dataset").CsvFileFormat(
+            parse_options=csv.ParseOptions(delimiter=schema.sep or ","),
+            read_options=csv.ReadOptions(column_names=names),
+            convert_options=csv.ConvertOptions(column_types=dict.fromkeys(self._columns, text)),
+        )
 
     def _require_columns(self, path: str, names: Sequence[str]) -> None:
         if absent := [name for name in self._columns if name not in names]:
