@@ -190,6 +190,8 @@ def test_a_step_of_newton_is_one_pass():
     blocks = dpk.SiloData.from_blocks(begin, **HOW)
     dpk.solve("local_newton", blocks, budget=BUDGET, rng=1, rounds=5, recalibrate=False)
     assert len(passes) == 1 + 5
+    dpk.solve("ridge", blocks, budget=BUDGET, rng=1)
+    assert len(passes) == 1 + 5 + 1
 
 
 # --------------------------------------------------------------------------- the sums

@@ -68,9 +68,9 @@ class NoisyMeanGradient:
         """Std of the noise on every coordinate of the mean gradient; public."""
         return float(np.linalg.norm(self._mechanism.sigma * self._scale))
 
-    async def __call__(self, w: FloatArray) -> FloatArray:
+    async def __call__(self, w: FloatArray, sums: FloatArray | None = None) -> FloatArray:
         """Release the mean gradient of the data part at the public model w; shape (d,)."""
-        released = await self._release(w)
+        released = await self._release(w, sums)
         return self._scale @ released if self._per_silo else self._scale * released
 
     async def means(self, w: FloatArray, sums: FloatArray | None = None) -> FloatArray:

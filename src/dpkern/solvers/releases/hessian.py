@@ -104,6 +104,15 @@ class NoisyMeanHessian:
         }
 
 
+async def sums_of_one_pass(
+    run: Run, gradient: NoisyMeanGradient, hessian: NoisyMeanHessian, w: FloatArray
+) -> list[Any]:
+    """Return the sums of both at w (k, d) for a run on blocks by itself; None, None for others."""
+    if run.objective.data.blocks is None or run.in_lockstep:
+        return [None, None]
+    return list(await run.sums_at_once([gradient.kernel(w), hessian.kernel(w)]))
+
+
 def resolve_hess_clip(plan: RunPlan, objective: Objective) -> RunPlan:
     """Resolve B: None is phi''max R^2, which clips nothing, or infinity without a budget."""
     require_convex_loss(plan, objective, "the Hessian of a record must be positive semi-definite")
@@ -161,9 +170,7 @@ class NewtonSystem:
     async def __call__(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Release at w (k, d) and return the mean gradients and the directions, (k, d) each."""
         run, floors = self._run, self.floors
-        sums: list[Any] = [None, None]
-        if run.objective.data.blocks is not None and not run.in_lockstep:
-            sums = await run.sums_at_once([self._gradient.kernel(w), self._hessian.kernel(w)])
+        sums = await sums_of_one_pass(run, self._gradient, self._hessian, w)
         g = await self._gradient.means(w, sums[0]) + self._penalty * w
         H = await self._hessian.means(w, sums[1])
         if self._averaged:  # in place, since a copy takes as long as an operation
