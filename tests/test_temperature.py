@@ -244,7 +244,7 @@ def vectors_of(data, w, K, slope=1.0, unit=None):
     class Recorded(module._Scores):
         def _release(self, what, clip, mu, vectors, dim):
             ends = data.offsets.tolist()
-            seen[what] = np.vstack([vectors(slice(*e)) for e in pairwise(ends)]), clip
+            seen[what] = np.vstack([vectors(data)(slice(*e)) for e in pairwise(ends)]), clip
             return np.ones(dim), 1.0
 
     W = w.reshape(K, -1)
@@ -252,7 +252,8 @@ def vectors_of(data, w, K, slope=1.0, unit=None):
     run = type("Run", (), {"objective": type("Objective", (), {"n": data.n, "data": data})})
     recorded = Recorded(run, z, 1.0 if unit is None else unit, 1.0)
     with np.errstate(all="ignore"):
-        recorded._root(1.0, 0.5 * (z.max(axis=0) - z.min(axis=0)) / recorded.unit)
+        sizes = 0.5 * (z.max(axis=0) - z.min(axis=0)) / recorded.unit
+        recorded._root(1.0, lambda part: lambda rows: module._root_vectors(sizes[rows]))
         recorded._scores(slope, 1.0)
     return seen
 

@@ -64,6 +64,7 @@ TOUCHED: dict[str, set[str]] = {
     "src/dpkern/estimators/*": {"docs"},
     "src/dpkern/data/*": {"docs", "processes"},
     "src/dpkern/io/*": {"docs", "processes"},
+    "src/dpkern/cluster.py": {"docs", "processes"},
     "src/dpkern/datasets.py": {"docs"},
     "src/dpkern/cli/*": {"docs", "processes"},
     "src/dpkern/federated/*": {"docs", "processes"},

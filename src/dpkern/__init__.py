@@ -11,6 +11,7 @@ from dpkern import _openmp  # must precede any import of the extension module
 from dpkern import datasets, kernels, privacy, solvers
 from dpkern.data import Schema, SiloData
 from dpkern.evaluation import describe, evaluate
+from dpkern.io import read_parquet
 from dpkern.models import losses, penalties
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
@@ -24,6 +25,7 @@ from dpkern.verification import verify
 
 if TYPE_CHECKING:
     from dpkern.auditing import audit, audit_one_run, audit_scores
+    from dpkern.cluster import Cluster
     from dpkern.data.encoder import PublicEncoder
     from dpkern.federated.federation import Federation
 
@@ -31,16 +33,19 @@ __version__ = version("dpkern")  # of meson.build
 del _openmp, version
 # fmt: off
 __all__ = [
-    "MLP", "Accountant", "Budget", "BudgetSpentError", "Certificate", "Federation", "NoiseStream",
+    "MLP", "Accountant", "Budget", "BudgetSpentError", "Certificate", "Cluster", "Federation",
+    "NoiseStream",
     "Oracle", "PublicEncoder", "Schema", "SiloData", "SolverResult", "audit", "audit_one_run",
     "audit_scores", "datasets", "describe", "evaluate", "kernels", "load", "losses", "penalties",
-    "plan", "privacy", "private_range", "select", "solve", "solve_many", "solvers", "verify",
+    "plan", "privacy", "private_range", "read_parquet", "select", "solve", "solve_many", "solvers",
+    "verify",
 ]
 # fmt: on
 
 # What needs other packages, and is imported when it is first used.
 _MODULES = {
     **dict.fromkeys(("audit", "audit_one_run", "audit_scores"), "dpkern.auditing"),
+    "Cluster": "dpkern.cluster",
     "PublicEncoder": "dpkern.data.encoder",
     "Federation": "dpkern.federated.federation",
 }

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpkern import kernels
 from dpkern._numbers import count
 from dpkern._warn import warn
+from dpkern.data.blocks import AbsentRows, batches_of, data_in_blocks
 from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
 from dpkern.data.ids import ids
@@ -63,6 +64,7 @@ from dpkern.data.weights import (
     record_weights,
 )
 from dpkern.kernels import _card
+from dpkern.kernels._blocks import BlockSource
 from dpkern.kernels._gpu import DeviceRows
 from dpkern.kernels.installation import flushes_denormals
 
@@ -75,7 +77,8 @@ if TYPE_CHECKING:
 class SiloData:
     """Records sorted by silo, with their public parameters.
 
-    Made by `split` (at random), `from_groups` (the silo of each record) or `from_silos`:
+    Made by `split` (at random), `from_groups` (the silo of each record) or `from_silos`, and of
+    more records than fit into memory by `from_blocks` or `dpkern.read_parquet`:
 
     >>> X, y = [[0.1], [0.4], [0.7], [0.9]], ["no", "no", "yes", "yes"]
     >>> SiloData.split(X, y, m=2, intercept=True, row_bound=1.0, seed=0)
@@ -164,6 +167,8 @@ class SiloData:
     record_weight : ndarray of shape (N,), float64, or None, weight / max_weight
     margin_offset : ndarray of shape (N,), float64, or None
     device : DeviceRows or None, the same rows on a card, where sums are then taken (`to_device`)
+    blocks : BlockSource or None, the rows, where these are not in memory (`from_blocks`); X and y
+        then have a shape and a dtype, and refuse everything else
     row_norms : ndarray of shape (N,), float64, or None
         Upper bounds of |[scale x + shift, 1]|, before the row bound. They are stored if this object
         has copied X; None if the arrays are the caller's, who could still write to them, or if this
@@ -210,6 +215,7 @@ class SiloData:
     margin_offset: Float64Array | None
     party: Party | None
     device: DeviceRows | None
+    blocks: BlockSource | None
     _records: Any  # addresses for the kernels
 
     def __init__(
@@ -289,6 +295,7 @@ class SiloData:
             margin_offset=None if margin_offset is None else frozen(margin_offset),
             party=None,
             device=None,
+            blocks=None,
         )
         if copied:
             self._keep_norms()
@@ -313,6 +320,8 @@ class SiloData:
     def _restored(cls, state: dict[str, Any]) -> Self:
         self = object.__new__(cls)
         self._set(**state)
+        if isinstance(self.X, AbsentRows):
+            return self
         # Pickling loses the read-only flags, without which the row norms could become invalid.
         arrays = {k: v for k, v in state.items() if isinstance(v, np.ndarray)}
         sparse = is_sparse(self.X)
@@ -378,6 +387,8 @@ class SiloData:
         TypeError, MemoryError
             When X is sparse, or the rows do not fit into the card's free memory.
         """
+        if self.blocks is not None:
+            raise TypeError("data must be in memory to be copied to a card, got records in blocks")
         moved = object.__new__(type(self))
         moved._set(**self._state() | {"device": DeviceRows(self, _card.card_of(card))})
         return moved
@@ -430,6 +441,30 @@ class SiloData:
             **options,
         )
         data._keep_norms()
+        return data
+
+    @classmethod
+    def from_blocks(cls, blocks: Any, **options: Unpack[RowOptions]) -> Self:
+        """Return records that are read in blocks, anew in every pass (docs/blocks.md).
+
+        Sums have the bits of the same records in memory, whatever the blocks are. Blocks are read
+        ahead by a thread, and a few of them are in memory at a time.
+
+        Parameters
+        ----------
+        blocks : sequence, or function that begins a new iteration
+            Of pairs (X, y) or triples (X, y, groups), as for `split` and `from_groups`; memory maps
+            are read in parts. Every pass must yield the same records.
+        **options
+            As for the class, from `intercept` on, without `person`. `classes`, or task
+            "regression", must be stated.
+
+        Raises
+        ------
+        TypeError, ValueError
+            When a block is not as described; the message names the block.
+        """
+        data: Any = data_in_blocks(cls, batches_of(blocks), options)
         return data
 
     @classmethod

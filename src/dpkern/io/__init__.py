@@ -1,5 +1,6 @@
 """Readers of data files."""
 
+from dpkern.io.arrow import read_parquet
 from dpkern.io.frame import read_frame
 from dpkern.io.npz import read_arrays
 from dpkern.io.reading import read_feature_range, read_records, read_table
@@ -10,6 +11,7 @@ __all__ = [
     "read_arrays",
     "read_feature_range",
     "read_frame",
+    "read_parquet",
     "read_records",
     "read_table",
 ]

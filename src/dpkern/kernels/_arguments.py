@@ -19,6 +19,7 @@ from dpkern.models.terms import Term
 from dpkern.stream import NoiseStream, ReleaseKey, ReleaseKeys
 
 if TYPE_CHECKING:
+    from dpkern.kernels._blocks import BlockSource
     from dpkern.kernels._gpu import DeviceRows
 
 Rows = tuple[IntArray, IntArray]
@@ -36,7 +37,7 @@ class Data(Protocol):
     effective row, of length d, is shift + scale x with a constant 1 for the intercept, shortened to
     `row_bound`; its norm before that may be kept in `row_norms`. A record's loss is that of its
     margin plus `margin_offset`, times `record_weight` in [0, 1]. `device` are the same records on a
-    card, and `classes` the labels.
+    card, `blocks` those that are not in memory, and `classes` the labels.
     """
 
     X: Any
@@ -56,6 +57,7 @@ class Data(Protocol):
     task: Literal["classification", "regression", "multiclass"]
     classes: NDArray[Any] | None
     device: "DeviceRows | None"
+    blocks: "BlockSource | None"
 
 
 _FLOAT64 = np.dtype(np.float64)

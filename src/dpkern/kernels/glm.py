@@ -4,6 +4,7 @@ A record's loss is phi(y_i, z_i) with the margin z_i = x_i . w of its effective 
 """
 
 import math
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +14,7 @@ from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray, Rows
+from dpkern.kernels._blocks import add_gradients, block_losses, in_blocks
 from dpkern.kernels._gpu import on_device, require_grids
 from dpkern.kernels._several import one_by_one, several_models
 from dpkern.kernels.grids import saturated, sum_grids
@@ -123,6 +125,8 @@ def glm_losses(
     out = checked.output(out, (data.m,))
     if (device := on_device(data)) is not None:
         device.glm_losses(w, get_loss(loss), out)
+    elif (blocks := in_blocks(data)) is not None:
+        out[:] = blocks.totals([partial(block_losses, w, get_loss(loss), n_threads)])[0]
     else:
         compiled = checked.compiled_loss(loss)
         _core.glm_losses(data, w, compiled, out, resolve_threads(n_threads, data.X.size))
@@ -190,6 +194,9 @@ def glm_gradient(
     if (device := on_device(data)) is not None:
         one = w[np.newaxis], get_loss(loss), np.array([clip]), require_grids(grids)[np.newaxis]
         device.glm_gradients(*one, weights, rows, out[np.newaxis])
+    elif (blocks := in_blocks(data)) is not None:
+        one_model = w[np.newaxis], get_loss(loss), [clip], [grids]
+        add_gradients(blocks, *one_model, weights, rows, n_threads, out[np.newaxis])
     else:
         compiled = checked.compiled_loss(loss)
         threads = resolve_threads(n_threads, int(offsets[-1]) * data.d)
@@ -254,12 +261,15 @@ def glm_gradients(
     if (device := on_device(data)) is not None:
         by_model = points.reshape(k, -1, data.d)
         device.glm_gradients(by_model, get_loss(loss), clips, grids, weights, rows, out)
+    elif (blocks := in_blocks(data)) is not None:
+        models = points.reshape(k, -1, data.d), get_loss(loss), clips.tolist(), list(grids)
+        add_gradients(blocks, *models, weights, rows, n_threads, out)
     else:
         compiled = checked.compiled_loss(loss)
         # Tiles of eight models take about as long as one model does.
         threads = resolve_threads(n_threads, int(offsets[-1]) * data.d * (k + 7) // 8)
-        models = points.reshape(-1, data.d)
-        _core.glm_gradients(data, models, compiled, clips, grids, weights, rows, out, threads)
+        flat = points.reshape(-1, data.d)
+        _core.glm_gradients(data, flat, compiled, clips, grids, weights, rows, out, threads)
     return saturated(out, grids[:, :, np.newaxis]) if saturate else out
 
 

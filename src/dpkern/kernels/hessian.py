@@ -1,6 +1,8 @@
 """Exact sums of clipped per-record Hessians of generalised linear models."""
 
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,9 +19,10 @@ from dpkern.kernels._arguments import (
     output,
     silo_weights,
 )
+from dpkern.kernels._blocks import at_once, hessian_steps, in_blocks, rounded_once
 from dpkern.kernels._several import one_by_one, several_models
 from dpkern.kernels.grids import hessian_row_grid, product_grids
-from dpkern.models.losses import Loss
+from dpkern.models.losses import Loss, get_loss
 
 # Coordinates of the longest models that share a pass: every thread, and every silo, then has eight
 # sums of d (d + 1) / 2 doubles each, about 128 MiB.
@@ -92,6 +95,13 @@ def glm_hessian(
     row_grid, grids = _row_grid(data, n, hess_clip, grid)
     weights = silo_weights(silo_weight, data.m)
     out = output(out, (data.m, data.d, data.d))
+    if (blocks := in_blocks(data)) is not None:
+        how = hess_clip, row_grid, weights, n, n_threads
+        (sums,) = blocks.totals(
+            [partial(hessian_steps, w, get_loss(loss), curvature == "upper_bound", *how)]
+        )
+        out[:] = rounded_once(sums, row_grid, grids) if row_grid else sums
+        return out
     threads = resolve_threads(n_threads, data.n * data.d * (1 + data.d // 16))
     _core.glm_hessian(data, w, compiled, hess_clip, row_grid, grids, weights, n, out, threads)
     return out
@@ -139,6 +149,13 @@ def glm_hessians(
     k, d = len(points), data.d
     out = output(out, (k, data.m, d, d))
     shared = hasattr(data.X, "indptr") and d <= _SHARED_DIM and not is_custom(loss)
+    if in_blocks(data) is not None:
+        how: dict[str, Any] = {"loss": loss, "silo_weight": silo_weight}
+        how |= {"records": records, "n_threads": n_threads}
+        models_of = zip(points, clips.tolist(), each, strict=True)
+        calls = [partial(glm_hessian, w=w, hess_clip=B, grid=q, **how) for w, B, q in models_of]
+        out[:] = at_once(data, calls)
+        return out
     if k < 2 or math.isinf(clips[0]) or not shared:
         # fmt: off
         return one_by_one(

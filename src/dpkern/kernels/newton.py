@@ -10,8 +10,9 @@ from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import one_blas_thread, resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray
+from dpkern.kernels._blocks import decrease_steps, in_blocks, on_grid
 from dpkern.kernels.grids import candidate_grids, saturated
-from dpkern.models.losses import Loss
+from dpkern.models.losses import Loss, get_loss
 
 
 def newton_direction(
@@ -133,6 +134,11 @@ def line_search(
             "grid must be None without bound, got one: sums of unbounded losses are not exact"
         )
     out = checked.output(out, (data.m, candidates.size))
-    threads = resolve_threads(n_threads, data.X.size + 8 * data.n * candidates.size)
-    _core.line_search(data, w, p, compiled, candidates, bounds, grids, out, threads)
+    if (blocks := in_blocks(data)) is not None:
+        how = get_loss(loss), candidates, bounds, grids, n_threads
+        (sums,) = blocks.totals([functools.partial(decrease_steps, (w, p), *how)])
+        out[:] = sums if grids is None else on_grid(sums, grids)
+    else:
+        threads = resolve_threads(n_threads, data.X.size + 8 * data.n * candidates.size)
+        _core.line_search(data, w, p, compiled, candidates, bounds, grids, out, threads)
     return saturated(out, grids) if saturate and grids is not None else out

@@ -48,7 +48,7 @@ from dpkern.solvers.releases.local_runs import (
 
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, paper=("central",), settings=federated_descent,
-    person_sums=True, on_card=True, error=(0.17, 0.95), seconds=(0.75, 0.0),
+    person_sums=True, in_blocks=True, on_card=True, error=(0.17, 0.95), seconds=(0.75, 0.0),
     audit={"rounds": 4, "local_steps": 1, "step_size": 1e-5}, sends_models=True,
 )  # fmt: skip
 async def federated_gd(
@@ -98,6 +98,11 @@ async def federated_gd(
             "federated_gd: the effect of an added or removed record on hidden steps is not bounded"
         )
     eta, data, claim = run.plan.step_sizes, run.objective.data, run.plan.claimed
+    if data.blocks is not None and (local_steps > 1 or accounting == "last_iterate"):
+        raise ValueError(
+            "local_steps must be 1, and accounting 'composition', for records in blocks, got "
+            f"{local_steps} and {accounting!r}: local steps read single records"
+        )
     sigma = None
     if claim is not None:
         n_min, T = int(data.sizes.min()), eta.size

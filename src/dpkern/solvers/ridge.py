@@ -25,7 +25,7 @@ from dpkern.solvers.base import AUTO, BOTH, Run, SolverResult, solver
 from dpkern.solvers.base.backends import interruptible
 from dpkern.solvers.base.settings import moments
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
-from dpkern.solvers.releases.hessian import NoisyMeanHessian, resolve_hess_clip
+from dpkern.solvers.releases.hessian import NoisyMeanHessian, resolve_hess_clip, sums_of_one_pass
 
 # Shares of mu^2 of H and g, and prior scales of w: fitted on the regression set wisconsin and on
 # synthetic sets of stated distribution, and judged on others (examples/papers/ridge.py).
@@ -37,7 +37,7 @@ _PASSES = 20
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, penalties="l2", loss="squared",
     settings=moments, resolve=resolve_hess_clip, error=(0.26, 0.84), seconds=(1.4, 1100.0),
-    hessians=True, audit={},
+    in_blocks=True, hessians=True, audit={},
 )  # fmt: skip
 async def ridge(run: Run, *, hess_clip: float | None = AUTO) -> SolverResult:
     """Ridge regression from one release of X^T X and one of X^T y.
@@ -65,8 +65,10 @@ async def ridge(run: Run, *, hess_clip: float | None = AUTO) -> SolverResult:
     hessian, gradient = NoisyMeanHessian(run, mu=mu_H), NoisyMeanGradient(run, mu=mu_g)
     weight, w = objective.shares() if run.plan.trust == "silo" else np.ones(1), objective.start()
     for t in run.numbered_rounds():
-        H = np.tensordot(weight, await hessian.means(np.tile(w, (len(weight), 1))), 1)
-        g = await gradient(w)
+        points = np.tile(w, (len(weight), 1))
+        sums = await sums_of_one_pass(run, gradient, hessian, points)
+        H = np.tensordot(weight, await hessian.means(points, sums[1]), 1)
+        g = await gradient(w, sums[0])
         penalty = np.diag(objective.l2 * objective.penalized)
         with run.clock("kernels"), one_blas_thread():
             if budget is None:

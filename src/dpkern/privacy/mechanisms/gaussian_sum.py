@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
+from dpkern.kernels._blocks import MOST_STEPS, in_blocks, totals
 from dpkern.privacy.certificate.ledger import Release
 from dpkern.privacy.guarantees.rounding import sqrt_down, sqrt_up
 from dpkern.privacy.mechanisms.channel import Channel, largest_norm
@@ -25,6 +26,8 @@ from dpkern.privacy.mechanisms.shares import require_share, share_std
 from dpkern.privacy.sensitivity.grids import choose_grids, noise_std, require_sums
 
 Result = TypeVar("Result")
+Vectors = Callable[[slice], NDArray[np.float64]]
+RecordVectors = Callable[[kernels.Data], Vectors]
 _ENTRIES = 1 << 20  # of vectors of records that are in memory together
 
 
@@ -157,7 +160,7 @@ class GaussianSum:
 
     def sums(
         self,
-        vectors: Callable[[slice], NDArray[np.float64]],
+        vectors: Vectors,
         offsets: Sequence[int],
         n_threads: int | None = None,
     ) -> NDArray[np.float64]:
@@ -169,6 +172,27 @@ class GaussianSum:
         assert self.grid is not None
         grids = np.broadcast_to(self.grid, (len(offsets) - 1,))
         return sum_vectors(vectors, self._dim, offsets, self._clip, grids, n_threads)
+
+    def sums_of(
+        self,
+        data: kernels.Data,
+        vectors: RecordVectors,
+        n_threads: int | None = None,
+        *,
+        together: bool = False,
+    ) -> NDArray[np.float64]:
+        """Return what `sums` does for records in memory or in blocks.
+
+        `vectors` is a function of the data, or of a block of them, that returns that of a slice; it
+        is picklable where the records are elsewhere. `together` takes all silos as one.
+        """
+        assert self.grid is not None
+        grids = np.broadcast_to(self.grid, (1 if together else data.m,))
+        how = self._dim, self._clip, grids, n_threads
+        if in_blocks(data) is None:
+            offsets = _offsets_of(data, len(grids))
+            return sum_vectors(vectors(data), self._dim, offsets, *how[1:])
+        return _saturated(totals(data, functools.partial(_block_steps, vectors, *how))[0], grids)
 
     def release(
         self,
@@ -248,7 +272,7 @@ class GaussianSum:
 
 
 def sum_vectors(
-    vectors: Callable[[slice], NDArray[np.float64]],
+    vectors: Vectors,
     dim: int,
     offsets: Sequence[int],
     clip: float,
@@ -256,15 +280,48 @@ def sum_vectors(
     n_threads: int | None = None,
 ) -> NDArray[np.float64]:
     """Return sums over silos (m, d) of vectors as `GaussianSum.sums` does, on a grid (m,) each."""
-    rows, sums = max(_ENTRIES // dim, 1), []
-    for (first, last), q in zip(itertools.pairwise(offsets), grids.tolist(), strict=True):
-        steps = np.zeros(dim, np.int64)
+    return _saturated(_steps(vectors, dim, offsets, clip, grids, n_threads), grids)
+
+
+def _steps(
+    vectors: Vectors,
+    dim: int,
+    offsets: Sequence[int],
+    clip: float,
+    grids: NDArray[np.float64],
+    n_threads: int | None,
+) -> NDArray[np.int64]:
+    """Return exact sums over silos (m, d) of vectors, in steps of their grids."""
+    rows, sums = max(_ENTRIES // dim, 1), np.zeros((len(grids), dim), np.int64)
+    for j, (first, last) in enumerate(itertools.pairwise(offsets)):
+        q = float(grids[j])
         for i in range(first, last, rows):
             V = vectors(slice(i, min(i + rows, last)))
             part = kernels.clip_and_sum(V, clip=clip, grid=q, n_threads=n_threads)[0]
-            steps += (part / q).astype(np.int64)
-        sums.append(np.clip(steps, -(1 << 52), 1 << 52) * q)
-    return np.array(sums)
+            sums[j] += (part / q).astype(np.int64)
+    return sums
+
+
+def _block_steps(
+    vectors: RecordVectors,
+    dim: int,
+    clip: float,
+    grids: NDArray[np.float64],
+    n_threads: int | None,
+    block: kernels.Data,
+) -> NDArray[np.int64]:
+    return _steps(vectors(block), dim, _offsets_of(block, len(grids)), clip, grids, n_threads)
+
+
+def _offsets_of(data: kernels.Data, k: int) -> list[int]:
+    """Return the offsets of all silos, or of all records as one."""
+    offsets: list[int] = data.offsets.tolist()
+    return offsets if k == data.m else [0, offsets[-1]]
+
+
+def _saturated(steps: NDArray[np.int64], grids: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return sums of at most 2^52 steps of their grids."""
+    return np.clip(steps, -MOST_STEPS, MOST_STEPS) * grids[:, np.newaxis]
 
 
 def _stds(

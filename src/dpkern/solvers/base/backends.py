@@ -211,6 +211,8 @@ def products_of(
     if isinstance(how.get("loss"), Custom):
         return math.inf
     data, steps = given[0], how.get("steps", how.get("step_size", 1))
+    if getattr(data, "blocks", None) is not None:  # a signal is served between two blocks
+        return 0.0
     steps = steps if isinstance(steps, int) else np.size(steps)
     if isinstance(data, np.ndarray):  # of which eigenvalues take about ten for an entry and row
         return 10 * data.size * data.shape[-1]

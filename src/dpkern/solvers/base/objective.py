@@ -380,6 +380,10 @@ def resolve_monitor(monitor: Any, objective: Objective) -> Objective | None:
     if monitor is None:
         return None
     if isinstance(monitor, str) and monitor == "train":
+        if data.blocks is not None:
+            raise ValueError(
+                "monitor must be None or public records in memory, got 'train' of blocks"
+            )
         return objective
     if not isinstance(monitor, SiloData):
         raise TypeError(
@@ -394,7 +398,9 @@ def resolve_monitor(monitor: Any, objective: Objective) -> Objective | None:
         )
     # Empty arrays, of sparse rows without entries, share no memory.
     values: list[Any] = [X.data if is_sparse(X) else X for X in (monitor.X, data.X)]
-    if monitor is data or np.may_share_memory(values[0], values[1]):
+    if monitor.blocks is not None:
+        raise ValueError("monitor must hold records in memory, got records in blocks")
+    if monitor is data or (data.blocks is None and np.may_share_memory(values[0], values[1])):
         raise ValueError(
             "monitor must hold public records, or be 'train', which the certificate names, got "
             "records in the memory of the training data"

@@ -7,6 +7,7 @@ import numpy as np
 
 from dpkern._warn import warn
 from dpkern.data import is_sparse
+from dpkern.data.blocks import AbsentRows
 from dpkern.data.notes import LABELS_READ, TASK_READ, WIDTH_READ
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
@@ -161,7 +162,7 @@ def declared(run: "Run") -> dict[str, Any]:
         "intercept": data.intercept,
         "row_bound": data.row_bound,
         "feature_range": data.feature_range is not None,
-        "sparse": is_sparse(data.X),
+        "sparse": data.X.sparse if isinstance(data.X, AbsentRows) else is_sparse(data.X),
         "labels": None if data.classes is None else [str(c) for c in data.classes],
         "monitor": monitor,
     }

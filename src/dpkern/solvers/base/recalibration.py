@@ -34,8 +34,9 @@ are the sums of targets and of means, by whose quotient all means are multiplied
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -47,7 +48,7 @@ from dpkern.models.losses import LogLink, Loss, Poisson
 from dpkern.models.networks import MLP
 from dpkern.models.penalties import Constraint
 from dpkern.privacy import Budget, split_budget
-from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum, RecordVectors, Vectors
 from dpkern.privacy.sampling.amplification import AMPLIFIES
 from dpkern.privacy.sensitivity.grids import total_on_grid
 from dpkern.solvers.base.backends import interruptible
@@ -57,8 +58,6 @@ from dpkern.solvers.base.persons import PersonBound
 if TYPE_CHECKING:  # which import this module
     from dpkern.solvers.base.declaration import Declaration
     from dpkern.solvers.base.run import Run
-
-Vectors = Callable[[slice], FloatArray]
 
 # Share of mu^2: so many over n mu, within these bounds; none below the last, where labels would
 # suffer.
@@ -306,24 +305,19 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     data, loss = objective.data, objective.loss
     if mu is None or plan.budget is None or not np.isfinite(w).all():
         return LogMeans.of(loss) if isinstance(loss, Loss) else None
-    here = slice(0, data.offsets[-1])  # the records that are here
-
-    def margins(v: FloatArray) -> FloatArray:
-        return interruptible(kernels.glm_margins, data, v, n_threads=objective.n_threads)[here]
-
+    if isinstance(loss, LogLink):
+        margins = _Margins(w, objective.n_threads)
+        return LogMeans.of(loss, _Level(run, mu).find(loss, margins))
     if isinstance(loss, MLP):
         (W,) = loss.matrices(w, data.n_features)
         with run.clock("kernels"):
-            z = np.array([margins(row[:-1].copy()) for row in W])
+            rows = (_Margins(row[:-1].copy(), objective.n_threads) for row in W)
+            z = np.array([of_row(data) for of_row in rows])
         z += W[:, -1:]
         largest = float(np.linalg.norm(W - W.mean(axis=0), axis=1).max())
         largest *= math.hypot(data.row_bound, 1.0)
     else:
         largest = float(np.linalg.norm(w)) * data.row_bound
-        with run.clock("kernels"):
-            z = margins(w)
-    if isinstance(loss, LogLink):
-        return LogMeans.of(loss, _Level(run, mu).of(loss, z))
     if not 0.0 < largest < math.inf:
         largest = 1.0
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
@@ -332,31 +326,43 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
             error = math.hypot(scale.slope_error, math.sqrt(len(w)) * scale.sampling_error)
             return Temperature(1.0 / scale.slope, error)
         centre = float(w[-1]) if data.intercept else 0.0
-        line = _Line(run, z, centre, largest, mu)
+        line = _Line(run, _Margins(w, objective.n_threads), centre, largest, mu)
         fitted = line.log_odds()
     # A model of d numbers agrees by chance with the labels that it was fitted to.
     error = math.hypot(fitted.slope_error, math.sqrt(len(w)) * fitted.sampling_error)
     return Calibration(fitted.slope, fitted.offset, centre, line.unit, error)
 
 
+class _Margins:
+    """The margins of the records of a block at a model; those of the last block are kept."""
+
+    def __init__(self, w: FloatArray, n_threads: int | None) -> None:
+        self._w, self._n_threads = w, n_threads
+        self._last: tuple[kernels.Data, FloatArray] | None = None
+
+    def __call__(self, part: kernels.Data) -> FloatArray:
+        if self._last is None or self._last[0] is not part:
+            z = interruptible(kernels.glm_margins, part, self._w, n_threads=self._n_threads)
+            self._last = part, z[: part.offsets[-1]]  # the records that are here
+        return self._last[1]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Margins, (self._w, self._n_threads)
+
+
 class _Releases:
     """What the releases of a recalibration share."""
 
     def __init__(self, run: "Run", mu: float) -> None:
-        self._run, self._mu = run, mu
-        self._n, self._y = float(run.objective.n), run.objective.data.y
+        self._run, self._mu, self._n = run, mu, float(run.objective.n)
 
-    def _root(self, mu: float, sizes: FloatArray) -> float:
-        """Return the noisy mean square root of sizes, each cut to 1."""
-
-        def vectors(rows: slice) -> FloatArray:
-            return (np.sqrt(np.minimum(sizes[rows], 1.0)) - 0.5)[:, np.newaxis]
-
+    def _root(self, mu: float, vectors: RecordVectors) -> float:
+        """Return the noisy mean square root of sizes, of which `vectors` are `_root_vectors`."""
         (total,), _ = self._release(SIZES, 0.5, mu, vectors, 1)
         return 0.5 + _within(float(total) / self._n, 0.5)
 
     def _release(
-        self, what: str, clip: float, mu: float, vectors: Vectors, dim: int
+        self, what: str, clip: float, mu: float, vectors: RecordVectors, dim: int
     ) -> tuple[FloatArray, float]:
         """Return the noisy sum of a vector of each record, and the std of its noise."""
         run, objective = self._run, self._run.objective
@@ -371,7 +377,7 @@ class _Releases:
         )
         assert mechanism.grid is not None
         with run.clock("kernels"):
-            sums = mechanism.sums(vectors, objective.data.offsets.tolist(), objective.n_threads)
+            sums = mechanism.sums_of(objective.data, vectors, objective.n_threads)
         if not per_silo and run.plan.shares is None:
             sums = total_on_grid(sums, float(mechanism.grid[0]))
         with run.clock("noise"):
@@ -380,87 +386,130 @@ class _Releases:
         return total.ravel(), float(np.linalg.norm(mechanism.sigma))
 
 
+def _root_vectors(sizes: FloatArray) -> FloatArray:
+    """Return the vectors of square roots of sizes, each cut to 1."""
+    return (np.sqrt(np.minimum(sizes, 1.0)) - 0.5)[:, np.newaxis]
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """u = clamp((margin - centre) / unit, -1, 1) of the records of a block."""
+
+    margins: _Margins
+    centre: float
+    unit: float
+
+    def u(self, part: kernels.Data, rows: slice) -> FloatArray:
+        return np.clip((self.margins(part)[rows] - self.centre) / self.unit, -1.0, 1.0)
+
+    def sizes(self, part: kernels.Data) -> Vectors:
+        """Return the vectors of the sizes of margins."""
+        z = self.margins(part)
+        return lambda rows: _root_vectors(np.abs(z[rows] - self.centre) / self.unit)
+
+    def moments(self, part: kernels.Data) -> Vectors:
+        """Return the vectors (t, t u, u^2, u)."""
+
+        def vectors(rows: slice) -> FloatArray:
+            u, t = self.u(part, rows), 0.5 * part.y[rows]
+            return np.column_stack([t, t * u, _GAMMA * (u * u), _GAMMA * u])
+
+        return vectors
+
+    def scores(self, slope: float, offset: float, part: kernels.Data) -> Vectors:
+        """Return the vectors (u, 1) (p - y) / sqrt(2)."""
+
+        def vectors(rows: slice) -> FloatArray:
+            u = self.u(part, rows)
+            s = self._derivatives(slope, offset, u, part.y[rows]) * math.sqrt(0.5)
+            return np.column_stack([s * u, s])
+
+        return vectors
+
+    def residuals(self, slope: float, offset: float, part: kernels.Data) -> Vectors:
+        """Return the vectors p - y."""
+
+        def vectors(rows: slice) -> FloatArray:
+            u = self.u(part, rows)
+            return self._derivatives(slope, offset, u, part.y[rows])[:, np.newaxis]
+
+        return vectors
+
+    @staticmethod
+    def _derivatives(slope: float, offset: float, u: FloatArray, y: FloatArray) -> FloatArray:
+        return loss_derivatives(y, slope * u + offset, loss="logistic")
+
+
 class _Line(_Releases):
     """The releases of one line."""
 
     def __init__(
-        self, run: "Run", margins: FloatArray, centre: float, largest: float, mu: float
+        self, run: "Run", margins: _Margins, centre: float, largest: float, mu: float
     ) -> None:
         super().__init__(run, mu)
-        self._u, self._centre, self.unit = margins - centre, centre, largest
+        self._margins, self._centre, self.unit = margins, centre, largest
 
     def log_odds(self) -> "_Discriminant":
         """Return the line of the log odds of labels; only once."""
         mu_u, mu_m, mu_s, mu_r = split_budget(self._mu, _SHARES, (1, 1, _STEPS, 1))
-        root = self._root(mu_u, np.abs(self._u) / self.unit)
+        root = self._root(mu_u, _Scaled(self._margins, self._centre, self.unit).sizes)
         self.unit *= min(max(_SPREAD * root**2, _LEAST_SCALE), 1.0)
-        self._u = np.clip(self._u / self.unit, -1.0, 1.0)
-        moments, std = self._moments(mu_m)
+        scaled = _Scaled(self._margins, self._centre, self.unit)
+        sums, std = self._release(MOMENTS, _MOMENTS_CLIP, mu_m, scaled.moments, 4)
+        moments = sums / (1.0, 1.0, _GAMMA, _GAMMA)  # of t, t u, u^2 and u
         prior = self.unit / _TOO_STEEP, self._centre / _TOO_STEEP
         guess = _Discriminant(self._n, moments, std, *prior)
         for _ in range(_STEPS):
-            gradient, std = self._scores(guess, mu_s)
-            guess.improve(gradient, std)
-        (residual,), std = self._residuals(guess, mu_r)
+            scores = partial(scaled.scores, guess.slope, guess.offset)
+            guess.improve(*self._release(SCORES, 1.0, mu_s, scores, 2))
+        residuals = partial(scaled.residuals, guess.slope, guess.offset)
+        (residual,), std = self._release(RESIDUALS, 1.0, mu_r, residuals, 1)
         guess.move(residual, std)
         return guess
 
-    def _moments(self, mu: float) -> tuple[FloatArray, float]:
-        """Return noisy sums of t, t u, u^2 and u, and the std of the first two."""
+
+@dataclass(frozen=True)
+class _Shares:
+    """The targets and predicted means of the records of a block, in units of the largest ones."""
+
+    margins: _Margins
+    loss: LogLink
+
+    def vectors(self, part: kernels.Data) -> Vectors:
+        """Return the vectors (w y / Y - 1/2, w m / H - 1/2)."""
+        low, high, most = self.loss.low, self.loss.high, self.loss.max_target
+        z, largest = self.margins(part), math.exp(high)
 
         def vectors(rows: slice) -> FloatArray:
-            u, t = self._u[rows], 0.5 * self._y[rows]
-            return np.column_stack([t, t * u, _GAMMA * (u * u), _GAMMA * u])
+            at = np.clip(np.nan_to_num(z[rows], nan=low), low, high)
+            # The kernel's exponential of a record, as the derivative of the loss with target 0.
+            means = loss_derivatives(np.zeros(len(at)), at, loss=Poisson(low, high))
+            shares = np.column_stack([np.clip(part.y[rows], 0.0, most) / most, means / largest])
+            if part.record_weight is not None:
+                shares *= part.record_weight[rows, np.newaxis]
+            return np.clip(shares, 0.0, 1.0) - 0.5
 
-        moments, std = self._release(MOMENTS, _MOMENTS_CLIP, mu, vectors, 4)
-        return moments / (1.0, 1.0, _GAMMA, _GAMMA), std
-
-    def _scores(self, line: "_Discriminant", mu: float) -> tuple[FloatArray, float]:
-        def vectors(rows: slice) -> FloatArray:
-            s = self._derivatives(line, rows) * math.sqrt(0.5)
-            return np.column_stack([s * self._u[rows], s])
-
-        return self._release(SCORES, 1.0, mu, vectors, 2)
-
-    def _residuals(self, line: "_Discriminant", mu: float) -> tuple[FloatArray, float]:
-        def vectors(rows: slice) -> FloatArray:
-            return self._derivatives(line, rows)[:, np.newaxis]
-
-        return self._release(RESIDUALS, 1.0, mu, vectors, 1)
-
-    def _derivatives(self, line: "_Discriminant", rows: slice) -> FloatArray:
-        z = line.slope * self._u[rows] + line.offset
-        return loss_derivatives(self._y[rows], z, loss="logistic")
+        return vectors
 
 
 class _Level(_Releases):
     """The release of the level of means."""
 
-    def of(self, loss: LogLink, z: FloatArray) -> float:
+    def find(self, loss: LogLink, margins: _Margins) -> float:
         """Return by how much the log of means is to be moved, as far as the noise lets it be told.
 
-        z: (n,) margins with their offsets.
+        Margins are those with their offsets.
         """
-        n, most, largest = self._n, loss.max_target, math.exp(loss.high)
-        weight = self._run.objective.data.record_weight
-
-        def vectors(rows: slice) -> FloatArray:
-            at = np.clip(np.nan_to_num(z[rows], nan=loss.low), loss.low, loss.high)
-            # The kernel's exponential of a record, as the derivative of the loss with target 0.
-            means = loss_derivatives(np.zeros(len(at)), at, loss=Poisson(loss.low, loss.high))
-            shares = np.column_stack([np.clip(self._y[rows], 0.0, most) / most, means / largest])
-            if weight is not None:
-                shares *= weight[rows, np.newaxis]
-            return np.clip(shares, 0.0, 1.0) - 0.5
-
-        sums, std = self._release(LEVEL, _LEVEL_CLIP, self._mu, vectors, 2)
-        of_targets, of_means = (most, largest) * np.clip(sums + 0.5 * n, 0.0, n)
-        noise = std * np.array([most, largest])
-        seen = max(of_targets, noise[0], 1e-300), max(of_means, noise[1], 1e-300)
+        n, units = self._n, np.array([loss.max_target, math.exp(loss.high)])
+        with np.errstate(all="ignore"):  # an error or a warning would depend on the records
+            vectors = _Shares(margins, loss).vectors
+            sums, std = self._release(LEVEL, _LEVEL_CLIP, self._mu, vectors, 2)
+        noise = std * units
+        seen = np.maximum(units * np.clip(sums + 0.5 * n, 0.0, n), np.maximum(noise, 1e-300))
         level = _within(math.log(seen[0] / seen[1]), _LARGEST_LEVEL)
-        # The prior is that of a level seen to be off by the noise and by this much.
-        error = (noise[0] / seen[0]) ** 2 + (noise[1] / seen[1]) ** 2
-        return float(level * level**2 / (level**2 + error)) if level else 0.0
+        # A level that the noise explains is not taken.
+        error = float(np.sum((noise / seen) ** 2))
+        return level**3 / (level**2 + error) if level else 0.0
 
 
 class _Scores(_Releases):
@@ -469,13 +518,15 @@ class _Scores(_Releases):
     def __init__(self, run: "Run", z: FloatArray, largest: float, mu: float) -> None:
         super().__init__(run, mu)
         self._z, self.unit = z, largest
-        self._label = np.maximum(self._y[: z.shape[1]], 0.0).astype(np.intp)
+        y = run.objective.data.y
+        self._label = np.maximum(y[: z.shape[1]], 0.0).astype(np.intp)
 
     def scale(self) -> "_Scale":
         """Return the factor of the scores; only once."""
         mu_u, mu_s = split_budget(self._mu, _SHARES_T, (1, _STEPS_T))
         half_ranges = 0.5 * (self._z.max(axis=0) - self._z.min(axis=0))
-        root = self._root(mu_u, half_ranges / self.unit)
+        sizes = half_ranges / self.unit
+        root = self._root(mu_u, lambda part: lambda rows: _root_vectors(sizes[rows]))
         self.unit *= _RANGE_T * max(root**2, _LEAST_SCALE)
         scale = _Scale(self._n, self.unit)
         for _ in range(_STEPS_T):
@@ -489,7 +540,7 @@ class _Scores(_Releases):
             parts = range(rows.start, rows.stop, step)
             return np.vstack([self._vectors(slope, i, min(i + step, rows.stop)) for i in parts])
 
-        return self._release(TEMPERATURE, _SCORES_CLIP, mu, vectors, 2)
+        return self._release(TEMPERATURE, _SCORES_CLIP, mu, lambda part: vectors, 2)
 
     def _vectors(self, slope: float, first: int, end: int) -> FloatArray:
         """Return the vectors of records, each by operations on its own numbers alone.

@@ -3,8 +3,9 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData
+from dpkern.kernels._blocks import at_once
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import CHARGED
@@ -155,6 +157,15 @@ class Run(AbstractContextManager["Run"]):
     ) -> FloatArray:
         """Return the sums of a kernel over the run's records at these models."""
         return await self.computed(kernel, self.objective.data, *models, **how)
+
+    async def sums_at_once(self, calls: Sequence[Callable[..., FloatArray]]) -> list[FloatArray]:
+        """Return the results of kernels that lack data, by one pass over records in blocks."""
+
+        def kernel(data: SiloData, *, n_threads: int | None) -> Any:
+            return at_once(data, [partial(call, n_threads=n_threads) for call in calls])
+
+        found: Any = await self.computed(kernel, self.objective.data)
+        return list(found)
 
     async def computed(
         self, kernel: Callable[..., FloatArray], *given: Any, **how: Any
@@ -386,6 +397,13 @@ def begin(
                 f"data must have neither weight nor margin_offset in {unread}, got them: "
                 "gradient_descent, local_newton, ridge and others read both"
             )
+    if data.blocks is not None and not (declaration.in_blocks and model is None):
+        raise ValueError(
+            f"data must be in memory in {declaration.name}, which keeps or draws single records, "
+            "got records in blocks: take gradient_descent, federated_gd, local_newton, "
+            "double_noise_newton, ridge, newton_inference or objective_perturbation "
+            "(docs/blocks.md)"
+        )
     shared = ("penalty", "l2", "l1", "weights", "penalize_intercept", "public_size", "n_threads")
     loss = arguments["loss"] if model is None else model
     objective = Objective(data, loss, **{name: arguments[name] for name in shared})

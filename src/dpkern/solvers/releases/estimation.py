@@ -4,24 +4,34 @@
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._typing import FloatArray
 from dpkern.data.transform import one_silo
+from dpkern.kernels import Data
+from dpkern.kernels._blocks import hessian_steps, rounded_once, totals
 from dpkern.kernels.glm import loss_derivatives
-from dpkern.models.losses import Loss
+from dpkern.kernels.grids import hessian_row_grid
+from dpkern.models.losses import Loss, get_loss
 from dpkern.models.scale import largest_target
 from dpkern.privacy import Budget, split_budget
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.base import Run
-from dpkern.solvers.base.backends import interruptible
+from dpkern.solvers.base.backends import awaited, interruptible
 from dpkern.solvers.base.inference import Inference, public_combinations
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan
+
+#: A function of a block that returns a row of each of its records, from this record alone.
+RecordRows = Callable[[Data], FloatArray]
 
 # Shares of mu^2: means, outer products of rows twice, residuals, squared scores; all curvatures,
 # and all scores.
@@ -107,7 +117,7 @@ class Estimation:
         self._split(run.plan.budget, steps)
         self._run.draw_no_conclusion()
         self.W, J, self._weighted = self._geometry()
-        self._U, self._f = self._whitened(self.W, run.plan.clip)
+        self._rows = _Rows(self.W, run.plan.clip, self._threads)
         penalty = objective.l2 * self._n * objective.penalized
         self._penalty = (self.W.T * penalty) @ self.W
         self._J, self._std = self._top * self._n * J + self._penalty, 0.0
@@ -139,17 +149,16 @@ class Estimation:
         run, left = self._run, self._steps - t
         if t == 1 or left == 2:
             self._limit_residuals(self.W @ theta, last=left == 2)
-        s, q = self._scores(self.W @ theta)
+        scores = self._scores(self.W @ theta)
         if t:
-            # Over its largest value, so that a row is no longer than before.
-            rows = self._U * np.sqrt(self._f * q / self._top)[:, np.newaxis]
+            rows = partial(_curvature_rows, self._rows, scores, self._top)
             which = self._mu_of_curvatures[t]
-            matrix, std = self._outer(CURVATURES, rows, run.plan.clip**2, which)
+            matrix, std = self._outer(CURVATURES, rows, len(theta), run.plan.clip**2, which)
             self._matrices = [*self._matrices[-1:], (self._top * matrix, self._top * std)]
             J, self._std = _mean(self._matrices)
             self._J = J + self._penalty
-        vectors = self._U * (self._f * s / self._k)[:, np.newaxis]
-        g, std = self._sum(SCORES, vectors, run.plan.clip, self._mu_of_scores[t])
+        vectors = partial(_score_vectors, self._rows, scores, self._k)
+        g, std = self._sum(SCORES, vectors, len(theta), run.plan.clip, self._mu_of_scores[t])
         g = self._k * g + self._penalty @ theta
         self._seen = [*self._seen[-1:], (theta, g, self._k * std)]
         return g, self._inverse() @ g
@@ -163,11 +172,10 @@ class Estimation:
         """Release squared scores, and return the estimate w with its covariance."""
         run, W, final, s_J = self._run, self.W, self._inverse(), self._std
         theta, share, s2 = _combined(self._seen, final)
-        scores, q = self._scores(W @ theta)
         likely = self._loss.name == "logistic"
-        squares, top = (q, self._top) if likely else (scores**2, self._k**2)
-        rows = self._U * (self._f * np.sqrt(squares / top))[:, np.newaxis]
-        Q, s_Q = self._outer(SQUARES, rows, run.plan.clip**2, self._mus[_SQUARES])
+        top = self._top if likely else self._k**2
+        rows = partial(_square_rows, self._rows, self._scores(W @ theta), top, likely)
+        Q, s_Q = self._outer(SQUARES, rows, len(theta), run.plan.clip**2, self._mus[_SQUARES])
         known, unknown = self._directions()
         final = known @ (known.T @ final @ known) @ known.T
         # The mean of the inverse of J + E is larger than that of J by J^-1 E J^-1 E J^-1.
@@ -215,8 +223,8 @@ class Estimation:
             (ROWS, R, self._mus[_ROWS]),
             (WHITENED, max(run.plan.clip, _GEOMETRY * math.sqrt(r)), self._mus[_WHITENED]),
         ):
-            U, f = self._whitened(W, bound)
-            G, std = self._outer(what, U * np.sqrt(f)[:, np.newaxis], bound**2, mu)
+            rows = partial(_cut_rows, _Rows(W, bound, self._threads))
+            G, std = self._outer(what, rows, r, bound**2, mu)
             values, vectors = np.linalg.eigh(G / self._n)
             of_noise = _FLOOR * std * math.sqrt(2.0 * r) / self._n
             least = max(of_noise, 1e-12 * float(values[-1]), 1e-300)
@@ -233,8 +241,8 @@ class Estimation:
         C = np.eye(self._data.d)
         if not self._data.intercept:
             return C
-        rows, _ = self._whitened(C, math.inf)
-        total, _ = self._sum(MEANS, rows, self._data.row_bound, self._mus[_MEANS])
+        rows = partial(_cut_rows, _Rows(C, math.inf, self._threads))
+        total, _ = self._sum(MEANS, rows, len(C), self._data.row_bound, self._mus[_MEANS])
         C[-1, :-1] = -total[:-1] / max(float(total[-1]), 0.5 * self._n)
         return C
 
@@ -244,89 +252,175 @@ class Estimation:
         if last and delta < math.inf:
             self._k = self._limit = delta
         elif mu is not None:
-            z = self._margins(w) - self._data.y
-            r = np.minimum(z * z / self._target**2, 1.0) - 0.5
-            total, std = self._sum(RESIDUALS, r[:, np.newaxis], 0.5, mu)
+            r = partial(_residual_vectors, w, self._target, self._threads)
+            total, std = self._sum(RESIDUALS, r, 1, 0.5, mu)
             mean = min(max(0.5 + (float(total[0]) + std) / self._n, 1e-6), 1.0)
             times = _DEVIATIONS if last else _EARLY_DEVIATIONS
             k = min(times * math.sqrt(mean), 1.0) * self._target
             self._k = self._limit = max(k, delta) if delta < math.inf else k
 
     def _outer(
-        self, what: str, rows: FloatArray, bound: float, mu: float | None
+        self, what: str, rows: RecordRows, d: int, bound: float, mu: float | None
     ) -> tuple[FloatArray, float]:
         """Return the noisy sum of outer products of rows, and the std of its diagonal."""
-        run, d = self._run, rows.shape[1]
+        run = self._run
         B = math.inf if mu is None else bound
         mechanism = GaussianHessian(
             run.channel(), what=what, hess_clip=B, dim=d, sizes=(run.objective.n,), mu=mu
         )
+        records = mechanism.records or self._data.n
+        q = 0.0 if math.isinf(B) else hessian_row_grid(records, B, d)
         with run.clock("kernels"):
-            sums = interruptible(
-                kernels.glm_hessian,
-                one_silo(rows),
-                np.zeros(d),
-                loss="squared",
-                hess_clip=B,
-                grid=mechanism.grid,
-                records=mechanism.records,
-                n_threads=self._threads,
-            )
+            request = partial(_outer_steps, rows, B, q, records, self._threads)
+            (sums,) = totals(self._data, request)
+            if q:
+                sums = rounded_once(sums, q, np.array([mechanism.grid]))
         with run.clock("noise"):
             return mechanism.release(sums)[0], mechanism.sigma
 
     def _sum(
-        self, what: str, vectors: FloatArray, clip: float, mu: float | None
+        self, what: str, vectors: RecordRows, dim: int, clip: float, mu: float | None
     ) -> tuple[FloatArray, float]:
         """Return the noisy sum of vectors, and the std of its noise."""
-        run, (n, d) = self._run, vectors.shape
+        run = self._run
         mechanism = GaussianSum(
             run.channel(),
             what=what,
             clip=math.inf if mu is None else clip,
-            dim=d,
+            dim=dim,
             sizes=(run.objective.n,),
             mu=mu,
         )
         with run.clock("kernels"):
             if mu is None:
-                sums = vectors.sum(axis=0)
+                (sums,) = totals(self._data, partial(_plain_sum, vectors))
             else:
-                sums = mechanism.sums(vectors.__getitem__, [0, n], self._threads)[0]
+                slices = partial(_slices, vectors)
+                sums = mechanism.sums_of(self._data, slices, self._threads, together=True)[0]
         with run.clock("noise"):
             return mechanism.release(sums), float(mechanism.sigma[0])
 
-    # --- Functions of a record and of what was released ---------------------------------------
+    def _scores(self, w: FloatArray) -> "_Scores":
+        return _Scores(w, self._loss, self._limit, self._threads)
 
-    def _margins(self, w: FloatArray) -> FloatArray:
-        with self._run.clock("kernels"):
-            return interruptible(kernels.glm_margins, self._data, w, n_threads=self._threads)
 
-    def _whitened(self, W: FloatArray, bound: float) -> tuple[FloatArray, FloatArray]:
-        """Return the rows W^T x (n, r), each from its record alone, and their weights.
+# --- Functions of a record and of what was released, for the records of a block -------------------
 
-        A product with a matrix would give a row other bits in another place.
-        """
-        U = np.empty((self._data.n, W.shape[1]))
+
+class _OfBlock:
+    """A function of a block, whose result for the last one is kept."""
+
+    def __init__(self, *given: Any) -> None:
+        self._given = given
+        self._last: tuple[Data, Any] | None = None
+
+    def __call__(self, part: Data) -> tuple[FloatArray, FloatArray]:
+        if self._last is None or self._last[0] is not part:
+            with np.errstate(all="ignore"):
+                self._last = part, self._of(part, *self._given)
+        found: tuple[FloatArray, FloatArray] = self._last[1]
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._given
+
+    @staticmethod
+    def _of(part: Data, *given: Any) -> tuple[FloatArray, FloatArray]:
+        raise NotImplementedError
+
+
+class _Rows(_OfBlock):
+    """The rows W^T x (n, r), each from its record alone, and their weights.
+
+    A product with a matrix would give a row other bits in another place.
+    """
+
+    @staticmethod
+    def _of(
+        part: Data, W: FloatArray, bound: float, n_threads: int | None
+    ) -> tuple[FloatArray, FloatArray]:
+        U = np.empty((part.n, W.shape[1]))
         for k, column in enumerate(W.T):
-            U[:, k] = self._margins(np.ascontiguousarray(column))
+            U[:, k] = _margins(part, np.ascontiguousarray(column), n_threads)
         if math.isinf(bound):
             return U, np.ones(len(U))
         square = np.zeros(len(U))
         for column in U.T:
             square += column * column
-        with np.errstate(divide="ignore", over="ignore"):
-            return U, np.minimum(1.0, bound**2 / square)
+        return U, np.minimum(1.0, bound**2 / square)
 
-    def _scores(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return phi' and phi'' of every record, cut to the limit."""
-        z, y = self._margins(w), self._data.y
-        if self._loss.name == "logistic":
+
+class _Scores(_OfBlock):
+    """phi' and phi'' of every record at w, cut to a limit."""
+
+    @staticmethod
+    def _of(
+        part: Data, w: FloatArray, loss: Loss, limit: float, n_threads: int | None
+    ) -> tuple[FloatArray, FloatArray]:
+        z, y = _margins(part, w, n_threads), part.y
+        if loss.name == "logistic":
             s = loss_derivatives(y, z, loss="logistic")
             return s, np.abs(s) * (1.0 - np.abs(s))
         r = z - y
-        within: FloatArray = (np.abs(r) <= self._limit).astype(np.float64)
-        return np.clip(r, -self._limit, self._limit), within
+        within: FloatArray = (np.abs(r) <= limit).astype(np.float64)
+        return np.clip(r, -limit, limit), within
+
+
+def _margins(part: Data, w: FloatArray, n_threads: int | None) -> FloatArray:
+    found: FloatArray = interruptible(kernels.glm_margins, part, w, n_threads=n_threads)
+    return found
+
+
+def _cut_rows(rows: _Rows, part: Data) -> FloatArray:
+    U, f = rows(part)
+    return U * np.sqrt(f)[:, np.newaxis]
+
+
+def _curvature_rows(rows: _Rows, scores: _Scores, top: float, part: Data) -> FloatArray:
+    """Return rows times the root of curvatures over the largest, which makes none longer."""
+    (U, f), (_, q) = rows(part), scores(part)
+    return U * np.sqrt(f * q / top)[:, np.newaxis]
+
+
+def _square_rows(rows: _Rows, scores: _Scores, top: float, likely: bool, part: Data) -> FloatArray:
+    (U, f), (s, q) = rows(part), scores(part)
+    return U * (f * np.sqrt((q if likely else s**2) / top))[:, np.newaxis]
+
+
+def _score_vectors(rows: _Rows, scores: _Scores, k: float, part: Data) -> FloatArray:
+    (U, f), (s, _) = rows(part), scores(part)
+    return U * (f * s / k)[:, np.newaxis]
+
+
+def _residual_vectors(
+    w: FloatArray, target: float, n_threads: int | None, part: Data
+) -> FloatArray:
+    with np.errstate(all="ignore"):
+        z = _margins(part, w, n_threads) - part.y
+        r: FloatArray = np.minimum(z * z / target**2, 1.0) - 0.5
+    return r[:, np.newaxis]
+
+
+def _slices(vectors: RecordRows, part: Data) -> Callable[[slice], FloatArray]:
+    found: Callable[[slice], FloatArray] = vectors(part).__getitem__
+    return found
+
+
+def _plain_sum(vectors: RecordRows, part: Data) -> FloatArray:
+    total: FloatArray = vectors(part).sum(axis=0)
+    return total
+
+
+def _outer_steps(
+    rows: RecordRows, bound: float, q: float, records: int, n_threads: int | None, part: Data
+) -> NDArray[Any]:
+    """Return the sum of outer products of the rows of a block, in steps of q^2."""
+    U, total = rows(part), np.zeros(())
+    how = np.zeros((1, U.shape[1])), get_loss("squared"), False, bound, q, None, records, n_threads
+    for i in range(0, len(U), records):
+        few = U[i : i + records]
+        total = total + awaited(partial(hessian_steps, *how, one_silo(few)), few.size * len(U[0]))
+    return total
 
 
 def _parts(last: tuple[float, float], steps: int, share: float) -> list[float]:

@@ -68,19 +68,32 @@ class NoisyMeanGradient:
         """Std of the noise on every coordinate of the mean gradient; public."""
         return float(np.linalg.norm(self._mechanism.sigma * self._scale))
 
-    async def __call__(self, w: FloatArray) -> FloatArray:
+    async def __call__(self, w: FloatArray, sums: FloatArray | None = None) -> FloatArray:
         """Release the mean gradient of the data part at the public model w; shape (d,)."""
-        released = await self._release(w)
+        released = await self._release(w, sums)
         return self._scale @ released if self._per_silo else self._scale * released
 
-    async def means(self, w: FloatArray) -> FloatArray:
+    async def means(self, w: FloatArray, sums: FloatArray | None = None) -> FloatArray:
         """Release the mean gradient of each message at its own public model.
 
-        w and the means have shape (k, d): k = m under silo trust, else 1.
+        w and the means have shape (k, d): k = m under silo trust, else 1. `sums` are those of
+        `kernel`, where they are known.
         """
         if self._per_silo:
-            return await self._release(w) / self._run.objective.sizes[:, np.newaxis]
-        return self._scale * (await self._release(w[0]))[np.newaxis]
+            return await self._release(w, sums) / self._run.objective.sizes[:, np.newaxis]
+        return self._scale * (await self._release(w[0], sums))[np.newaxis]
+
+    def kernel(self, w: FloatArray) -> Callable[..., FloatArray]:
+        """Return the function of data that returns the sums at w, shape (k, d)."""
+        how: dict[str, Any] = {"loss": self._run.objective.phi}
+        how["saturate"] = self._run.plan.sizes_are_hidden
+        w = w if self._per_silo else w[0]
+        return partial(kernels.glm_gradient, w=w, **how, **self._how)
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        clip = self._run.plan.clip
+        return {"clip": clip, "grid": self._grid, "silo_weight": self._silo_weight}
 
     async def compiled_rounds(
         self, w: FloatArray, eta: FloatArray, add: AddModels, momentum: float = 0.0
@@ -92,12 +105,11 @@ class NoisyMeanGradient:
         how = {"scale": self._scale, "silo_weight": self._silo_weight}
         return await compiled_rounds(run, self._mechanism, w, eta, add, momentum, **how)
 
-    async def _release(self, w: FloatArray) -> FloatArray:
+    async def _release(self, w: FloatArray, sums: FloatArray | None = None) -> FloatArray:
         """Release the noisy sums, (m, d) under silo trust, else (d,)."""
         run = self._run
-        sums = await gradient_sums(
-            run, w, clip=run.plan.clip, grid=self._grid, silo_weight=self._silo_weight
-        )
+        if sums is None:
+            sums = await gradient_sums(run, w, **self._how)
         if not (self._per_silo or self._shares):
             sums = over_silos(run, sums, self._mechanism.grid)
         with run.clock("noise"):
@@ -135,11 +147,12 @@ async def compiled_rounds(
 
     Returns the number of rounds that were run: all, with the bits of the loop in the solver's
     module; or none, where a callback or monitor looks at every round, a penalty is smooth, or the
-    records are on a card. `add` is called with the models of some rounds at a time, (T, d); further
-    keywords are the kernel's.
+    records are on a card or in blocks. `add` is called with the models of some rounds at a time,
+    (T, d); further keywords are the kernel's.
     """
     objective, prox = run.objective, run.objective.proximal
-    if objective.smooth is not None or run.is_watched or objective.data.device is not None:
+    data = objective.data
+    if objective.smooth is not None or run.is_watched or data.device is not None or data.blocks:
         return 0
     strength = 1.0 if prox is None else prox.strength
     if prox is not None and not isinstance(prox, Constraint):

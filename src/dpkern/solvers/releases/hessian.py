@@ -1,6 +1,9 @@
 """The noisy Hessian, its eigenvalue floor, and the direction of Newton's method."""
 
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -71,24 +74,43 @@ class NoisyMeanHessian:
         """Whether Hessians are charged what they add to the gradients at the same models."""
         return self._mechanism.is_beside
 
-    async def means(self, w: FloatArray) -> FloatArray:
-        """Release the mean Hessians of the data part at the models w (k, d); shape (k, d, d)."""
-        run, objective = self._run, self._run.objective
-        sums = await run.sums(
-            kernels.glm_hessian,
-            w if self._per_silo else w[0],
-            loss=objective.phi,
-            hess_clip=self._clip,
-            grid=self._mechanism.grid,
-            silo_weight=self._silo_weight,
-            records=self._mechanism.records,
-        )
+    async def means(self, w: FloatArray, sums: FloatArray | None = None) -> FloatArray:
+        """Release the mean Hessians of the data part at the models w (k, d); shape (k, d, d).
+
+        `sums` are those of `kernel`, where they are known.
+        """
+        run, w = self._run, w if self._per_silo else w[0]
+        if sums is None:
+            sums = await run.sums(kernels.glm_hessian, w, **self._how)
         if not self._per_silo:
             sums = over_silos(run, sums, self._mechanism.grid, keepdims=True)
         with run.clock("noise"):
             released = self._mechanism.release(sums)
         released *= self._scale[:, np.newaxis, np.newaxis]
         return released
+
+    def kernel(self, w: FloatArray) -> Callable[..., FloatArray]:
+        """Return the function of data that returns the sums at w, shape (k, d)."""
+        return partial(kernels.glm_hessian, w=w if self._per_silo else w[0], **self._how)
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {
+            "loss": self._run.objective.phi,
+            "hess_clip": self._clip,
+            "grid": self._mechanism.grid,
+            "silo_weight": self._silo_weight,
+            "records": self._mechanism.records,
+        }
+
+
+async def sums_of_one_pass(
+    run: Run, gradient: NoisyMeanGradient, hessian: NoisyMeanHessian, w: FloatArray
+) -> list[Any]:
+    """Return the sums of both at w (k, d) for a run on blocks by itself; None, None for others."""
+    if run.objective.data.blocks is None or run.in_lockstep:
+        return [None, None]
+    return list(await run.sums_at_once([gradient.kernel(w), hessian.kernel(w)]))
 
 
 def resolve_hess_clip(plan: RunPlan, objective: Objective) -> RunPlan:
@@ -148,8 +170,9 @@ class NewtonSystem:
     async def __call__(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Release at w (k, d) and return the mean gradients and the directions, (k, d) each."""
         run, floors = self._run, self.floors
-        g = await self._gradient.means(w) + self._penalty * w
-        H = await self._hessian.means(w)
+        sums = await sums_of_one_pass(run, self._gradient, self._hessian, w)
+        g = await self._gradient.means(w, sums[0]) + self._penalty * w
+        H = await self._hessian.means(w, sums[1])
         if self._averaged:  # in place, since a copy takes as long as an operation
             self._released += 1
             H -= self._mean

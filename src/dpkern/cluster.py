@@ -1,0 +1,308 @@
+"""Records on the workers of a Dask cluster, which answer requests for sums.
+
+Every worker has one actor, which reads parts of the records in blocks. A round asks for the sums of
+every part, once: an answer counts for its round and its part, whoever gives it and however late
+another one comes. The part of a lost worker is asked of another. What is added are integers, so the
+sum has the bits of the same records in memory, and noise is drawn by the coordinator, once.
+
+Scheduler and workers see records and sums without noise: whoever runs them is trusted as the holder
+of the records is.
+"""
+
+import os
+import pickle
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+from dpkern.data import SiloData
+from dpkern.data.blocks import (
+    BlockRows,
+    Source,
+    assembled,
+    batches_of,
+    joined_passes,
+    read_once,
+    require_block_options,
+)
+from dpkern.io.arrow import ArrowSource, source_of
+from dpkern.kernels._blocks import Request
+
+if TYPE_CHECKING:
+    from dpkern.data import Schema
+
+# Seconds between two looks at whether a worker is there, and until one must be; and how many
+# workers are asked for a part in a round.
+_LOOK, _WAIT, _ATTEMPTS = 0.25, 60.0, 5
+
+TRUSTED = (
+    "records are read by the workers of a Dask cluster: its scheduler and workers see records and "
+    "sums without noise, and are trusted as the holder of the records is"
+)
+
+
+Arguments = Callable[[int, str], tuple[Any, ...]]  #: of a part and a worker
+
+
+class Answer(NamedTuple):
+    """What an actor returns for a part in a round: a value, or the error of reading the part."""
+
+    round: int
+    part: int
+    value: Any
+    error: Exception | None
+
+
+class Holder:
+    """The actor of a worker."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, BlockRows] = {}
+
+    def arithmetic(self) -> tuple[str, bool]:
+        """Return the version, and whether sums have fused multiply-adds."""
+        return version("dpkern"), kernels.installation.info()["isa"] != "base"
+
+    def first_pass(self, number: int, part: int, source: Source, options: Any) -> Answer:
+        """Check the records of a part; return them counted, and values outside a schema."""
+        return _answer(
+            number,
+            part,
+            lambda: (read_once(SiloData, source, options), getattr(source, "counts", None)),
+        )
+
+    def totals(self, number: int, part: int, requests: bytes, rows: BlockRows | None) -> Answer:
+        """Return the sums of a part, whose rows come with the first request."""
+        if rows is not None:
+            self._rows[part] = rows
+        return _answer(number, part, lambda: self._rows[part].totals(pickle.loads(requests)))
+
+
+def _answer(number: int, part: int, compute: Callable[[], Any]) -> Answer:
+    try:
+        return Answer(number, part, compute(), None)
+    except Exception as error:  # of the records, and not of the cluster
+        return Answer(number, part, None, error)
+
+
+class Cluster:
+    """Records on the workers of a Dask cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    parts : str, path, or sequence
+        Files and folders, as for `dpkern.read_parquet`, that all workers can read, a file being a
+        part; or parts, each a sequence of blocks or a function that begins a new iteration of them,
+        as for `SiloData.from_blocks`. The client keeps what it was given, for workers that take a
+        part over.
+    schema, target, silo, **options
+        As for `dpkern.read_parquet`; of other parts than files the options alone.
+
+    Attributes
+    ----------
+    data : SiloData
+        What solvers take.
+
+    Raises
+    ------
+    ImportError
+        Without Dask (the extra ``dpkern[dask]``).
+    TypeError, ValueError
+        As for `dpkern.read_parquet` and `SiloData.from_blocks`.
+    RuntimeError
+        When workers have different versions or arithmetic, when none is left, or when a part was
+        asked of five workers in vain; a run then ends without the sum.
+
+    Examples
+    --------
+    >>> cluster = dpkern.Cluster(client, "visits/", schema=schema)
+    >>> result = dpkern.solve("auto", cluster.data, budget=budget)
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        parts: Any,
+        *,
+        schema: "Schema | None" = None,
+        target: str | None = None,
+        silo: str | None = None,
+        **options: Any,
+    ) -> None:
+        try:
+            from distributed import Client
+        except ImportError as error:
+            raise ImportError("a cluster needs Dask: pip install 'dpkern[dask]'") from error
+        if not isinstance(client, Client):
+            raise TypeError(f"client must be a distributed.Client, got {type(client).__name__}")
+        self._client, self._number = client, 0
+        self._holders: dict[str, Any] = {}
+        # The worker of each part, and the one that has its rows.
+        self._where: dict[int, str] = {}
+        self._held: dict[int, str] = {}
+        self._arithmetic: tuple[str, bool] | None = None
+        source, stated = _files_of(parts, schema, target, silo, options)
+        self._sources: list[Source]
+        if source is None:
+            self._sources = [batches_of(part) for part in parts]
+            self._places = [f"parts[{i}]" for i in range(len(self._sources))]
+        else:
+            self._sources = [source.of_parts([part]) for part in source.parts]
+            self._places = [part.path for part in source.parts]
+        require_block_options(stated)
+        found = self._ask("first_pass", lambda part, _: (self._sources[part], stated))
+        if source is not None and source.counts is not None:
+            for _, counts in found:
+                source.add_counts(counts)
+        first = joined_passes(list(zip(self._places, (pair[0] for pair in found), strict=True)))
+        self._bound = stated.get("target_bound")
+        self._sizes = [pair[0].sizes for pair in found]
+        self.data: SiloData = assembled(first, self._with_rows)
+        self.data._set(**self.data._state() | {"notes": (*self.data.notes, TRUSTED)})
+        if source is not None:
+            source.tell_of_outside()
+
+    def _with_rows(self, template: SiloData, names: NDArray[Any] | None) -> "Cluster":
+        keys = [0] if names is None else names.tolist()
+        self._rows = [
+            BlockRows(
+                template,
+                source,
+                names,
+                np.array([sizes.get(key, 0) for key in keys], dtype=np.int64),
+                self._bound,
+            )
+            for source, sizes in zip(self._sources, self._sizes, strict=True)
+        ]
+        return self
+
+    def totals(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
+        """Return the sums over all parts of what each request returns."""
+        try:
+            asked = pickle.dumps(list(requests))
+        except Exception as error:
+            raise TypeError(
+                "loss must be one of the table on a cluster, got one that cannot be sent: "
+                f"{type(error).__name__}"
+            ) from error
+
+        def arguments(part: int, address: str) -> tuple[Any, ...]:
+            if self._held.get(part) == address:
+                return asked, None
+            self._held[part] = address
+            return asked, self._rows[part]
+
+        found = [sums for sums in self._ask("totals", arguments) if sums]  # not of empty parts
+        return [sum(sums[1:], sums[0]) for sums in zip(*found, strict=True)]
+
+    def _ask(self, method: str, arguments: Arguments) -> list[Any]:
+        """Return what the actors return for every part, in a new round."""
+        self._number += 1
+        answers: dict[int, Any] = {}
+        attempts: Counter[int] = Counter()
+        waiting: dict[int, tuple[str, Any]] = {}
+        for part in range(len(self._sources)):
+            waiting[part] = self._begin(part, method, arguments, attempts)
+        while waiting:
+            for part, (address, future) in list(waiting.items()):
+                try:
+                    answer: Answer = future.result(timeout=_LOOK)
+                except TimeoutError:
+                    if address in self._client.nthreads():
+                        continue
+                except Exception:  # of the cluster: an actor answers with its errors
+                    pass
+                else:
+                    if answer.error is not None:
+                        raise answer.error
+                    if (answer.round, answer.part) == (self._number, part):
+                        answers[part] = answer.value
+                        del waiting[part]
+                        continue
+                self._forget(address)
+                waiting[part] = self._begin(part, method, arguments, attempts)
+        return [answers[part] for part in sorted(answers)]
+
+    def _begin(
+        self, part: int, method: str, arguments: Arguments, attempts: "Counter[int]"
+    ) -> tuple[str, Any]:
+        """Ask a worker for a part; return its address and the future answer."""
+        while attempts[part] < _ATTEMPTS:
+            attempts[part] += 1
+            address = self._worker_of(part)
+            try:
+                holder = self._holder_at(address)
+                call = getattr(holder, method)
+                return address, call(self._number, part, *arguments(part, address))
+            except (OSError, TimeoutError, RuntimeError) as error:
+                if isinstance(error, DifferentWorkersError):
+                    raise
+                self._forget(address)
+        raise RuntimeError(
+            f"{self._places[part]} was asked of {_ATTEMPTS} workers in one round, and none has "
+            "answered: look into the workers' logs (memory, for one), and run again"
+        )
+
+    def _worker_of(self, part: int) -> str:
+        """Return the worker of a part: the one that has it, or the one with fewest parts."""
+        end = time.monotonic() + _WAIT
+        while not (workers := sorted(self._client.nthreads())):
+            if time.monotonic() > end:
+                raise RuntimeError(f"the cluster has had no worker for {_WAIT:g} seconds")
+            time.sleep(_LOOK)
+        if self._where.get(part) not in workers:
+            load = Counter(self._where.values())
+            self._where[part] = min(workers, key=lambda address: load[address])
+        return self._where[part]
+
+    def _holder_at(self, address: str) -> Any:
+        """Return the actor of a worker, which is made where there is none."""
+        if address not in self._holders:
+            made = self._client.submit(
+                Holder, actor=True, workers=[address], allow_other_workers=False, pure=False
+            )
+            holder = made.result(timeout=_WAIT)
+            found = holder.arithmetic().result(timeout=_WAIT)
+            self._arithmetic = self._arithmetic or found
+            if found != self._arithmetic:
+                raise DifferentWorkersError(
+                    "workers must have one version of dpkern, and fused multiply-adds in all or in "
+                    f"none, got {found} after {self._arithmetic}"
+                )
+            self._holders[address] = holder
+        return self._holders[address]
+
+    def _forget(self, address: str) -> None:
+        """Take a worker for lost, with the parts that it had."""
+        self._holders.pop(address, None)
+        for places in (self._where, self._held):
+            for part in [part for part, where in places.items() if where == address]:
+                del places[part]
+
+
+class DifferentWorkersError(RuntimeError):
+    """Workers whose sums could differ in their last bits."""
+
+
+def _files_of(
+    parts: Any, schema: Any, target: str | None, silo: str | None, options: dict[str, Any]
+) -> tuple[ArrowSource | None, Any]:
+    """Return the source of files, None of other parts, and the options of rows."""
+    listed = [parts] if isinstance(parts, str | os.PathLike) else parts
+    if not isinstance(listed, list | tuple) or not listed:
+        raise TypeError(
+            f"parts must be files, or a list of parts of blocks, got a {type(parts).__name__}"
+        )
+    if all(isinstance(part, str | os.PathLike) for part in listed):
+        return source_of(parts, schema, target, silo, options)
+    for name, value in (("schema", schema), ("target", target), ("silo", silo)):
+        if value is not None:
+            raise ValueError(f"{name} must be None for parts that are no files, got one")
+    return None, options

@@ -1,0 +1,193 @@
+"""Parquet, Feather and CSV files in blocks: the bits of memory, and what is refused by name."""
+
+import os
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern.data import Column, OutsideWarning
+
+pa = pytest.importorskip("pyarrow")
+csv = pytest.importorskip("pyarrow.csv")
+feather = pytest.importorskip("pyarrow.feather")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+BUDGET = dpk.Budget(epsilon=2.0, delta=1e-5)
+SCHEMA = dpk.Schema(
+    [
+        Column("age", "number", lo=18, hi=90, missing=50),
+        Column("sex", "category", categories=["f", "m"]),
+        Column("note", "ignore"),
+        Column("site", "silo"),
+        Column("ill", "target", classes=["no", "yes"]),
+    ]
+)
+CODES = [("01", "7", "1"), ("1", "08.5", "0"), ("01", "", "0"), ("1", "90", "1"), ("1", "?", "1")]
+
+
+def table(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    age = np.where(rng.random(n) < 0.1, np.nan, rng.integers(10, 95, n))
+    return {
+        "ill": rng.choice(["no", "yes"], n).tolist(),
+        "age": [None if np.isnan(a) else float(a) for a in age],
+        "sex": rng.choice(["f", "m", "x"], n).tolist(),
+        "site": rng.choice(["A", "B"], n).tolist(),
+        "note": ["private"] * n,
+    }
+
+
+def write(path, columns, rows=64):
+    found = pa.table(columns)
+    if path.suffix == ".parquet":
+        parquet.write_table(found, path, row_group_size=rows)
+    elif path.suffix == ".feather":
+        feather.write_feather(found, path, chunksize=rows)
+    else:
+        csv.write_csv(found, path)
+
+
+def numbers(n=300, p=4, dtype=np.float32):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((n, p)).astype(dtype)
+    y = (X[:, 0] + 0.5 * rng.standard_normal(n) > 0.0).astype(np.int64)
+    return X, y, {f"x{k}": X[:, k] for k in range(p)} | {"y": y}
+
+
+def same(first, second):
+    assert first.w.tobytes() == second.w.tobytes()
+    assert first.privacy.declared == second.privacy.declared
+    assert first.privacy.notes == second.privacy.notes
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".feather", ".csv"])
+def test_files_with_a_schema_have_the_bits_of_memory(suffix, tmp_path):
+    whole = table()
+    for i, rows in enumerate((slice(0, 1), slice(1, 150), slice(150, 200))):
+        write(tmp_path / f"{i}{suffix}", {name: column[rows] for name, column in whole.items()})
+    with pytest.warns(OutsideWarning):
+        memory = SCHEMA.silo_data({k: v for k, v in whole.items() if k != "note"})
+    with pytest.warns(OutsideWarning, match=r"the first in .*0\.") as told:
+        blocks = dpk.read_parquet(tmp_path, schema=SCHEMA)
+    text = str(told[0].message)
+    assert "in column 'age'" in text
+    assert "in column 'sex'" in text
+    assert (".parquet, row group 0" in text) == (suffix == ".parquet")
+    assert blocks.silo_names == memory.silo_names
+    for name in ("local_newton", "gradient_descent"):
+        how = {"budget": BUDGET, "rng": 2, "rounds": 3}
+        same(dpk.solve(name, memory, **how), dpk.solve(name, blocks, **how))
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_csv_with_a_schema_is_read_as_text(header, tmp_path):
+    from dpkern.io import read_frame
+
+    lines = ["code;age;ill", *(f"{c};{a};{i}" for c, a, i in CODES * 20)]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(lines if header else lines[1:]) + "\n")
+    columns = [
+        Column("code", "category", categories=["01", "1"]),
+        Column("age", "number", lo=0, hi=99, missing=50),
+        Column("ill", "target", classes=["0", "1"]),
+    ]
+    schema = dpk.Schema(columns, sep=";", header=header)
+    memory = schema.silo_data(read_frame(path, schema))
+    blocks = dpk.read_parquet(path, schema=schema)
+    found = [dpk.solve("ridge", data, budget=BUDGET, rng=1).w for data in (memory, blocks)]
+    assert found[0].tobytes() == found[1].tobytes()
+    with pytest.raises(ValueError, match="schema must have no comment"):
+        dpk.read_parquet(path, schema=dpk.Schema(columns, sep=";", comment="#"))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_columns_of_numbers_keep_their_dtype(dtype, tmp_path):
+    X, y, columns = numbers(dtype=dtype)
+    write(tmp_path / "a.parquet", columns)
+    names = tuple(f"x{k}" for k in range(4))
+    how = {"classes": [0, 1], "intercept": True, "feature_range": {k: (-3, 3) for k in names}}
+    memory = dpk.SiloData(X, y, [0, len(y)], feature_names=names, **how)
+    blocks = dpk.read_parquet(tmp_path / "a.parquet", target="y", **how)
+    assert blocks.X.dtype == dtype
+    same(*(dpk.solve("ridge", data, budget=BUDGET, rng=1) for data in (memory, blocks)))
+
+
+def test_a_file_that_changes_ends_the_run_by_name(tmp_path):
+    _, _, columns = numbers()
+    write(tmp_path / "a.parquet", columns)
+    blocks = dpk.read_parquet(tmp_path, target="y", classes=[0, 1], row_bound=2.0)
+    accountant = dpk.Accountant(tmp_path / "book.json", epsilon=9.0, delta=1e-4)
+    os.utime(tmp_path / "a.parquet", ns=(1, 1))
+    with pytest.raises(ValueError, match=r"a\.parquet must not change while"):
+        dpk.solve("ridge", blocks, budget=BUDGET, accountant=accountant)
+    assert not accountant.entries
+    (tmp_path / "a.parquet").unlink()
+    with pytest.raises(ValueError, match=r"a\.parquet must not change while"):
+        dpk.solve("ridge", blocks, budget=BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"x1": None}, ValueError, r"b\.parquet must have the columns that are read, .* 'x1'"),
+        ({"x1": ["a"] * 70}, TypeError, r"b\.parquet, row group 0: column 'x1' must be numbers"),
+        ({"x1": np.ones(70)}, TypeError, r"b\.parquet, row group 0: X must be dense float32"),
+        (
+            {"x1": np.r_[np.ones(66), np.full(4, np.nan)].astype(np.float32)},
+            ValueError,
+            r"b\.parquet, row group 1: X must be finite, got 4 .* in column 'x1'",
+        ),
+        ({"y": np.full(70, 7)}, ValueError, r"b\.parquet, row group 0: y must hold labels"),
+    ],
+)
+def test_a_wrong_file_is_named(change, error, message, tmp_path):
+    _, _, columns = numbers()
+    write(tmp_path / "a.parquet", columns)
+    other = {name: column[:70] for name, column in columns.items()} | change
+    write(tmp_path / "b.parquet", {k: v for k, v in other.items() if v is not None})
+    with pytest.raises(error, match=message):
+        dpk.read_parquet(tmp_path, target="y", classes=[0, 1], row_bound=2.0)
+
+
+def test_values_that_a_schema_refuses_are_placed(tmp_path):
+    whole = table()
+    write(tmp_path / "a.parquet", whole)
+    write(tmp_path / "b.parquet", whole | {"ill": ["no"] * 150 + ["maybe"] * 50})
+    message = r"b\.parquet, row group 2: column 'ill', the target, must hold classes"
+    with pytest.raises(ValueError, match=message):
+        dpk.read_parquet(tmp_path, schema=SCHEMA)
+    write(tmp_path / "b.parquet", whole | {"age": [400.0] * 200})
+    write(tmp_path / "a.parquet", whole | {"age": [50.0] * 200})
+    with pytest.warns(OutsideWarning, match=r"200 of 400 in column 'age'.*b\.parquet"):
+        dpk.read_parquet(tmp_path, schema=SCHEMA)
+    write(tmp_path / "a.parquet", whole | {"age": [400.0] + [50.0] * 199})
+    with pytest.raises(ValueError, match=r"a\.parquet, row group 0: column 'age' must be in its"):
+        dpk.read_parquet(tmp_path, schema=SCHEMA)
+
+
+def test_wrong_arguments_of_files_are_refused(tmp_path):
+    _, _, columns = numbers()
+    write(tmp_path / "a.parquet", columns)
+    write(tmp_path / "a.csv", columns)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a.txt").write_text("x")
+    person = dpk.Schema([*SCHEMA.columns, Column("id", "person")])
+    for paths, how, error, message in (
+        (tmp_path, {}, ValueError, "one format, got csv and parquet"),
+        (tmp_path / "empty", {}, ValueError, "one format, got none"),
+        (tmp_path / "none", {}, FileNotFoundError, "paths must hold files or folders"),
+        (tmp_path / "a.txt", {}, ValueError, "must end in .parquet"),
+        (tmp_path / "a.csv", {"target": "z"}, ValueError, "target must be a column of"),
+        (tmp_path / "a.csv", {"silo": "z"}, ValueError, "silo must be a column of"),
+        (tmp_path / "a.csv", {"schema": SCHEMA}, ValueError, "target must be None beside"),
+        (tmp_path / "a.csv", {"schema": person, "target": None}, ValueError, "column of persons"),
+        (
+            tmp_path / "a.csv",
+            {"schema": SCHEMA, "target": None, "row_bound": 1.0},
+            ValueError,
+            "'row_bound' must be absent beside a schema",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            dpk.read_parquet(paths, **{"target": "y"} | how)

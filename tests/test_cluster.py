@@ -1,0 +1,280 @@
+"""Records on the workers of a Dask cluster: the bits of memory, lost workers, and clear ends."""
+
+import os
+import signal
+import threading
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern import cluster as module
+
+distributed = pytest.importorskip("distributed")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+BUDGET = dpk.Budget(epsilon=2.0, delta=1e-5)
+HOW = {"intercept": True, "row_bound": 2.0, "classes": [0, 1]}
+
+
+def records(n=300, p=5):
+    rng = np.random.default_rng(0)
+    X = 0.6 * rng.standard_normal((n, p))
+    return X, (X[:, 0] + 0.4 * rng.standard_normal(n) > 0.0).astype(int)
+
+
+def parts_of(X, y, k=4):
+    ends = np.linspace(0, len(y), k + 1).astype(int).tolist()
+    found = []
+    for a, b in pairwise(ends):
+        middle = (a + b) // 2
+        found.append([(X[a:middle], y[a:middle]), (X[middle:b], y[middle:b])])
+    return [*found, [(X[:0], y[:0])]]  # and a part without records
+
+
+class Later:
+    """A future answer, which comes when it is asked for, or never."""
+
+    def __init__(self, compute):
+        self.compute = compute
+
+    def result(self, timeout=None):
+        return self.compute()
+
+
+class Worker:
+    """A holder in this process, whose calls `fail` may change."""
+
+    def __init__(self, client, address):
+        self.client, self.address, self.holder = client, address, module.Holder()
+
+    def __getattr__(self, name):
+        def call(*given):
+            compute = lambda: getattr(self.holder, name)(*given)  # noqa: E731
+            return Later(lambda: self.client.fail(self, name, given, compute))
+
+        return call
+
+
+class Client(distributed.Client):
+    """A client of workers in this process."""
+
+    def __init__(self, workers, fail=lambda worker, name, given, compute: compute()):
+        self.workers, self.fail = dict.fromkeys(workers, 1), fail
+
+    def __del__(self):
+        pass
+
+    def nthreads(self):
+        return self.workers
+
+    def submit(self, kind, *, workers, **how):
+        return Later(lambda: Worker(self, workers[0]))
+
+
+def solved(data, name="local_newton", **how):
+    return dpk.solve(name, data, budget=BUDGET, rng=3, **({"rounds": 3} | how))
+
+
+def memory():
+    X, y = records()
+    return dpk.SiloData(X, y, [0, len(y)], **HOW)
+
+
+@pytest.mark.parametrize("name", ["local_newton", "gradient_descent", "newton_inference", "ridge"])
+def test_runs_on_workers_have_the_bits_of_memory(name):
+    cluster = dpk.Cluster(Client("ab"), parts_of(*records()), **HOW)
+    how = {"newton_inference": {"rounds": 4}, "ridge": {"rounds": 1}}.get(name, {"rounds": 3})
+    how = {} if name == "ridge" else how
+    first, second = (
+        dpk.solve(name, data, budget=BUDGET, rng=3, **how) for data in (memory(), cluster.data)
+    )
+    assert first.w.tobytes() == second.w.tobytes()
+    assert first.calibration == second.calibration
+    assert module.TRUSTED in second.privacy.notes
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_part_of_a_lost_worker_counts_once(late):
+    asked = []
+
+    def fail(worker, name, given, compute):
+        if name == "totals" and worker.address == "a":
+            asked.append(given[:2])
+        if len(asked) < 5 or worker.address == "b":
+            return compute()
+        worker.client.workers.pop("a", None)
+        if late:
+            compute()  # and its answer comes when nobody waits for it
+        raise TimeoutError
+
+    client = Client("ab", fail)
+    cluster = dpk.Cluster(client, parts_of(*records()), **HOW)
+    assert solved(cluster.data).w.tobytes() == solved(memory()).w.tobytes()
+    assert list(client.workers) == ["b"]
+
+
+def test_an_answer_of_another_round_or_part_does_not_count():
+    kept = []
+
+    def fail(worker, name, given, compute):
+        if name != "totals":
+            return compute()
+        kept.append(compute())
+        # The second round is first answered by what the first one was answered, and so on.
+        stale = len(kept) in (7, 9) and kept[-3]
+        return stale or kept[-1]
+
+    cluster = dpk.Cluster(Client("ab", fail), parts_of(*records()), **HOW)
+    assert solved(cluster.data).w.tobytes() == solved(memory()).w.tobytes()
+
+
+def test_a_part_is_asked_of_few_workers():
+    asked = []
+
+    def fail(worker, name, given, compute):
+        if name == "totals" and given[1] == 1:
+            asked.append(worker.address)
+            raise OSError("lost")
+        return compute()
+
+    cluster = dpk.Cluster(Client("abc", fail), parts_of(*records()), **HOW)
+    with pytest.raises(RuntimeError, match=r"parts\[1\] was asked of 5 workers in one round"):
+        solved(cluster.data)
+    assert len(asked) == module._ATTEMPTS
+
+
+def test_an_error_of_a_part_ends_the_run_uncharged(tmp_path):
+    X, y = records()
+    calls = []
+
+    def begin():
+        calls.append(1)
+        return [(X, y)] if len(calls) == 1 else [(X[1:], y[1:])]
+
+    cluster = dpk.Cluster(Client("ab"), [begin], **HOW)
+    accountant = dpk.Accountant(tmp_path / "book.json", epsilon=9.0, delta=1e-4)
+    with pytest.raises(ValueError, match="same records in every pass"):
+        solved(cluster.data, accountant=accountant)
+    assert len(calls) == 2
+    assert not accountant.entries
+
+
+def test_workers_of_several_kinds_are_refused():
+    def fail(worker, name, given, compute):
+        return ("0.0", True) if name == "arithmetic" and worker.address == "b" else compute()
+
+    with pytest.raises(RuntimeError, match="workers must have one version of dpkern"):
+        dpk.Cluster(Client("ab", fail), parts_of(*records()), **HOW)
+
+
+def test_a_cluster_without_workers_ends(monkeypatch):
+    monkeypatch.setattr(module, "_WAIT", 0.0)
+    with pytest.raises(RuntimeError, match="the cluster has had no worker"):
+        dpk.Cluster(Client(""), parts_of(*records()), **HOW)
+
+
+def test_values_outside_a_schema_are_counted_over_parts(tmp_path):
+    import pyarrow
+
+    columns = [
+        dpk.data.Column("age", "number", lo=0, hi=9),
+        dpk.data.Column("ill", "target", classes=["no", "yes"]),
+    ]
+    schema = dpk.Schema(columns)
+    for i in range(3):
+        found = {"age": [1.0, 5.0, 7.0, 10.0 * i], "ill": ["no", "yes", "no", "yes"]}
+        parquet.write_table(pyarrow.table(found), tmp_path / f"{i}.parquet")
+    message = r"2 of 12 in column 'age' .* the first in .*1\.parquet, row group 0"
+    with pytest.warns(dpk.data.OutsideWarning, match=message):
+        cluster = dpk.Cluster(Client("ab"), tmp_path, schema=schema)
+    with pytest.warns(dpk.data.OutsideWarning, match=message):
+        alone = dpk.read_parquet(tmp_path, schema=schema)
+    assert cluster.data.n == alone.n == 12
+    how = {"budget": BUDGET, "rng": 1}
+    found = [dpk.solve("ridge", data, **how).w for data in (cluster.data, alone)]
+    assert found[0].tobytes() == found[1].tobytes()
+
+
+def test_wrong_arguments_of_a_cluster_are_refused(tmp_path):
+    X, y = records()
+    client = Client("a")
+    for parts, how, error, message in (
+        (iter([[(X, y)]]), HOW, TypeError, "parts must be files, or a list"),
+        ([], HOW, TypeError, "parts must be files, or a list"),
+        ([[(X, y)]], {"row_bound": 1.0}, ValueError, "classes must be the public labels"),
+        ([[(X, y)]], HOW | {"target": "y"}, ValueError, "target must be None for parts"),
+        ([[(X, y)], [(X[:, :2], y)]], HOW, ValueError, r"parts\[1\]: parts must have the columns"),
+        ([[(X[:0], y[:0])]], HOW, ValueError, "blocks must hold records, got none"),
+        ([[(X, y + 1)]], HOW, ValueError, "y must hold labels of classes only"),
+    ):
+        with pytest.raises(error, match=message):
+            dpk.Cluster(client, parts, **how)
+    with pytest.raises(TypeError, match=r"client must be a distributed\.Client"):
+        dpk.Cluster(None, [[(X, y)]], **HOW)
+
+
+# --------------------------------------------------------------------------- worker processes
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as workers,
+        distributed.Client(workers) as found,
+    ):
+        yield found
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("default")
+def test_files_on_worker_processes_have_the_bits_of_memory(client, tmp_path):
+    import pyarrow
+
+    X, y = records(2_000)
+    X = X.astype(np.float32)
+    memory = dpk.SiloData(X, y, [0, len(y)], **HOW)
+    for i in range(5):
+        rows = slice(400 * i, 400 * (i + 1))
+        columns = {f"x{k}": X[rows, k] for k in range(5)} | {"y": y[rows]}
+        parquet.write_table(pyarrow.table(columns), tmp_path / f"{i}.parquet", row_group_size=100)
+    cluster = dpk.Cluster(client, tmp_path, target="y", **HOW)
+    for name in ("local_newton", "newton_inference"):
+        how = {"rounds": 4}
+        first, second = (solved(data, name, **how) for data in (memory, cluster.data))
+        assert first.w.tobytes() == second.w.tobytes()
+        assert first.calibration == second.calibration
+    os.utime(tmp_path / "3.parquet", ns=(1, 1))
+    with pytest.raises(ValueError, match=r"3\.parquet must not change while"):
+        solved(cluster.data)
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("default")
+def test_workers_killed_at_random_moments_change_no_bit(client, tmp_path):
+    X, y = records(3_000)
+    memory = dpk.SiloData(X, y, [0, len(y)], **HOW)
+    cluster = dpk.Cluster(client, parts_of(X, y, 6), **HOW)
+    wanted = solved(memory, "gradient_descent", rounds=150).w.tobytes()
+    rng, seen = np.random.default_rng(5), []
+    for i in range(int(os.environ.get("DPKERN_KILLS", "4"))):
+        accountant = dpk.Accountant(tmp_path / f"{i}.json", epsilon=9.0, delta=1e-4)
+
+        def kill(wait, pid):
+            time.sleep(wait)
+            os.kill(pid, signal.SIGKILL)
+
+        client.wait_for_workers(2)
+        pids = list(client.run(os.getpid).values())
+        which = int(rng.integers(len(pids)))
+        thread = threading.Thread(target=kill, args=(rng.uniform(0.0, 0.8), pids[which]))
+        thread.start()
+        found = solved(cluster.data, "gradient_descent", rounds=150, accountant=accountant)
+        thread.join()
+        seen.append(found.w.tobytes() == wanted)
+        assert len(accountant.entries) == 1
+    assert all(seen)
