@@ -167,7 +167,7 @@ def test_a_large_budget_warns_where_it_was_made_alone(solver):
 
 
 def test_few_records_have_none():
-    assert dpk.solve("gradient_descent", records(1500), budget=BUDGET, rng=1).calibration is None
+    assert dpk.solve("gradient_descent", records(600), budget=BUDGET, rng=1).calibration is None
 
 
 def test_shares_depend_on_public_numbers_alone():

@@ -85,7 +85,7 @@ class DeclaredSolver(DeclaredRun):
     def _recalibration(self) -> Iterator[Family]:
         """Return the releases of a line of margins, or of the temperature of a model's scores."""
         yield self._about(f"{LINE}sum of sizes of margins", 1, 0.5 * self.unit, dim=1)
-        if self._declared.get("model") is not None:
+        if any(release["what"] == TEMPERATURE for release in self._values["releases"]):
             yield self._about(TEMPERATURE, 2, 1.04 * self.unit, dim=2)
             return
         yield self._about(f"{LINE}sum of moments of margins and labels", 1, 1.22 * self.unit, dim=4)

@@ -23,13 +23,14 @@ half-range (max z - min z) / 2 in place of |z_i - c|, of which 1.4 m^2 times its
 
     sum_i ( clamp((E_p z - z_y) / s, -1, 1), 2 min(Var_p(z) / s^2, 1/4) - 1/4 )    twice, C = 1.04
 
-is the derivative of the log loss by 1 / temperature, clipped, and the information of it.
+is the derivative of the log loss by 1 / temperature, clipped, and the information of it. Two
+classes, whose scores are -z / 2 and z / 2, have a temperature where records are too few for a line.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -53,9 +54,11 @@ if TYPE_CHECKING:  # which import this module
 
 Vectors = Callable[[slice], FloatArray]
 
-# Share of mu^2: so many over n mu, within these bounds; none below the last, where labels would
-# suffer.
+# Share of mu^2 for a line: so many over n mu, within these bounds; none below the last, where
+# labels would suffer. There a temperature, which changes none, has so many over n mu, down to the
+# last of its own.
 _SHARE, _LEAST_SHARE, _MOST_SHARE, _SMALL = 180.0, 0.03, 0.2, 400.0
+_SHARE_2, _SMALL_2 = 24.0, 150.0
 # Shares of the recalibration's mu^2: sizes, moments, each of so many scores, and the last sum.
 _SHARES, _STEPS = (0.4, 2.0, 0.7, 3.0), 3
 # The factor of u^2 and u among the moments, and their clip norm, at least the norm of a record's.
@@ -149,7 +152,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Temperature:
-    """The temperature by which scores of several classes are divided: they are logits then.
+    """The temperature by which scores are divided: they are logits then.
 
     Attributes
     ----------
@@ -195,14 +198,31 @@ def _finding(slope: float, error: float) -> str:
     return "" if slope >= _FEW_ERRORS * error else NO_SLOPE.format(slope, error)
 
 
+class Share(NamedTuple):
+    """The share of mu^2 for a recalibration, 0 where there is none, and whether it is a line."""
+
+    value: float
+    line: bool = False
+
+    @classmethod
+    def of_labels(cls, power: float, dim: int, *, several: bool) -> "Share":
+        """Return it by n mu and the number of coefficients, of all of several classes."""
+        if several:
+            enough = power >= max(_SMALL_T, dim)
+            return cls(max(_SHARE_T / power, _LEAST_SHARE_T) if enough else 0.0)
+        if power >= _SMALL:
+            return cls(min(max(_SHARE / power, _LEAST_SHARE), _MOST_SHARE), line=True)
+        return cls(_SHARE_2 / power if power >= _SMALL_2 else 0.0)
+
+
 def recalibration_share(
     declaration: "Declaration",
     objective: Objective,
     budget: Budget | None,
     persons: PersonBound | None,
     given: Mapping[str, Any],
-) -> float:
-    """Return the share of mu^2 for a recalibration, 0 where there is none.
+) -> Share:
+    """Return the share of mu^2 for a recalibration.
 
     There is one where predictions are probabilities, settings follow from the budget, and the
     guarantee of all releases is Gaussian DP, for a record or for groups of them.
@@ -223,19 +243,9 @@ def recalibration_share(
         or given["monitor"] is not None
         or isinstance(objective.other, Constraint)
     ):
-        return 0.0
+        return Share(0.0)
     power = power_of_run(objective.n, data.m, given["trust"], budget.mu)
-    return share_of_temperature(power, objective.dim) if several else share_of_line(power)
-
-
-def share_of_line(power: float) -> float:
-    """Return the share of mu^2 for a line, by n mu."""
-    return 0.0 if power < _SMALL else min(max(_SHARE / power, _LEAST_SHARE), _MOST_SHARE)
-
-
-def share_of_temperature(power: float, d: int) -> float:
-    """Return the share of mu^2 for a temperature, by n mu and the d coefficients of all classes."""
-    return 0.0 if power < max(_SMALL_T, d) else max(_SHARE_T / power, _LEAST_SHARE_T)
+    return Share.of_labels(power, objective.dim, several=several)
 
 
 def power_of_run(n: int, m: int, trust: str, mu: float) -> float:
@@ -268,12 +278,17 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
         largest = float(np.linalg.norm(w)) * data.row_bound
         with run.clock("kernels"):
             z = margins(w)
+        if not plan.recalibration_line:
+            z, largest = np.array([-0.5 * z, 0.5 * z]), 0.5 * largest
     if not 0.0 < largest < math.inf:
         largest = 1.0
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
-        if isinstance(loss, MLP):
-            scale = _Scores(run, z, largest, mu).scale()
-            error = math.hypot(scale.slope_error, math.sqrt(len(w)) * scale.sampling_error)
+        if not plan.recalibration_line:
+            several = isinstance(loss, MLP)
+            scale = _Scores(run, z, largest, mu).scale(1.0 if several else 1.0 / _TOO_STEEP)
+            # Of so few records of two classes the noise hides what labels agree with by chance.
+            chance = math.sqrt(len(w)) if several else 1.0
+            error = math.hypot(scale.slope_error, chance * scale.sampling_error)
             return Temperature(1.0 / scale.slope, error)
         centre = float(w[-1]) if data.intercept else 0.0
         line = _Line(run, z, centre, largest, mu)
@@ -385,13 +400,13 @@ class _Scores(_Releases):
         self._z, self.unit = z, largest
         self._label = np.maximum(self._y[: z.shape[1]], 0.0).astype(np.intp)
 
-    def scale(self) -> "_Scale":
-        """Return the factor of the scores; only once."""
+    def scale(self, slope: float) -> "_Scale":
+        """Return the factor of the scores, which is likely to be `slope` beforehand; only once."""
         mu_u, mu_s = split_budget(self._mu, _SHARES_T, (1, _STEPS_T))
         half_ranges = 0.5 * (self._z.max(axis=0) - self._z.min(axis=0))
         root = self._root(mu_u, half_ranges / self.unit)
         self.unit *= _RANGE_T * max(root**2, _LEAST_SCALE)
-        scale = _Scale(self._n, self.unit)
+        scale = _Scale(self._n, self.unit, slope)
         for _ in range(_STEPS_T):
             (score, information), std = self._scores(scale.slope, mu_s)
             scale.improve(score, information, std)
@@ -434,8 +449,8 @@ def _exponential(t: FloatArray) -> FloatArray:
 class _Scale:
     """The factor of scores by released sums alone, its logarithm by a Kalman filter."""
 
-    def __init__(self, n: float, unit: float) -> None:
-        self.slope = 1.0
+    def __init__(self, n: float, unit: float, slope: float) -> None:
+        self.slope = slope
         self._n, self._unit = n, min(max(unit, 1e-100), 1e100)
         self._variance, self._information = _PRIOR_ERROR_T**2, 0.0
         # What is seen without a prior: the precision of slope times unit, and its product with it.
