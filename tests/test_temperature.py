@@ -444,6 +444,48 @@ def test_few_records_with_rare_labels_are_no_worse_than_the_rate(solver, l2):
     assert np.mean(losses) < most + 3.0 * np.std(losses) / np.sqrt(20)
 
 
+@pytest.mark.parametrize("trust", ["central", "silo"])
+def test_parties_with_few_records_have_the_temperature_of_one_process(trust):
+    data = few(2000, m=4)
+    how = {"rounds": 3, "trust": trust}
+    colluding = 1 if trust == "central" else None
+    how["budget"] = dpk.Budget(mu=0.15) if colluding else dpk.Budget(mu=0.3)
+    expected = dpk.solve("minibatch_sgd", data, rng=7, colluding=colluding, **how)
+    study = Study(data, colluding=1)
+    study.run("minibatch_sgd", **how)
+    for found in study.results:
+        assert found.calibration == expected.calibration is not None
+        assert found.privacy.releases == expected.privacy.releases
+
+
+def test_few_records_in_lockstep_and_in_files_have_one_temperature(tmp_path):
+    data = few(m=2)
+    runs = dpk.solve_many("auto", data, budgets=BUDGET, draws=3, rng=[1, 2, 3])
+    for seed, run in zip((1, 2, 3), runs, strict=True):
+        assert run == dpk.solve("auto", data, budget=BUDGET, rng=seed)
+        assert isinstance(run.calibration, Temperature)
+    run.save(tmp_path / "model.npz")
+    read = dpk.load(tmp_path / "model.npz")
+    assert read == run
+    assert np.array_equal(read.predict_proba(data.X), run.predict_proba(data.X))
+    scaled = [row.coefficient for row in run.coefficients() if row.name != "intercept"]
+    coef = np.abs(run.coef / run.calibration.temperature)
+    assert np.sort(np.abs(scaled)) == pytest.approx(np.sort(coef))
+
+
+@pytest.mark.parametrize("size", [1e-160, 1.0])
+def test_no_few_records_make_numpy_raise(size):
+    data = few(m=2)
+    tiny = dpk.SiloData(size * data.X, data.y, data.offsets, classes=[-1, 1], row_bound=3.0)
+    for step_size in (1e-50, "auto", 1e50):
+        with np.errstate(all="raise"):
+            result = dpk.solve(
+                "gradient_descent", tiny, budget=BUDGET, rng=1, rounds=2, step_size=step_size
+            )
+        assert isinstance(result.calibration, Temperature)
+        assert np.isfinite(result.predict_proba(data.X)).all()
+
+
 def test_margins_of_two_classes_count_for_half_beforehand(monkeypatch):
     slopes, improve = [], module._Scale.improve
     monkeypatch.setattr(
