@@ -627,7 +627,7 @@ def test_draws_of_sampled_users_compose_as_each_of_them_does_alone(capsys, train
 
 def test_draws_with_schedules_of_their_own_are_listed_as_they_were(capsys, train):
     fit = ["fit", train, *BUDGET, "--solver", "admm", "--rounds", "6", "--noise-seed", "1"]
-    more = ["--set", "mode=federated", "--set", "participation=30"]
+    more = ["--set", "mode=federated", "--set", "participation=30", "--set", "recalibrate=False"]
     found = []  # the sensitivity follows the most participations of a user
     for draws in ("1", "4"):
         out, _ = shown(capsys, [*fit, *more, "--draws", draws])
@@ -1076,7 +1076,7 @@ def test_an_interrupted_fit_says_what_was_released(capsys, train, monkeypatch):
 
     def interrupted(self, *arguments):
         stream.append(self)
-        if len(stream) == 20 + 7:
+        if len(stream) == 20 + 3 + 7:  # rounds and a temperature, and seven
             raise KeyboardInterrupt
         return noise(self, *arguments)
 

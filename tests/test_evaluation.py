@@ -1,6 +1,5 @@
 """Released scores: sums and pairs, their sensitivity, what is made of them, certificates."""
 
-import importlib
 import itertools
 import math
 import warnings
@@ -15,6 +14,7 @@ from sklearn.svm import LinearSVC
 
 import dpkern as dpk
 from dpkern.estimators import DPLogisticRegression
+from dpkern.evaluation import figures
 from dpkern.evaluation.sums import edges_of, of_several_classes, of_targets, of_two_classes
 from dpkern.privacy import NoiseStream
 from dpkern.privacy.certificate.ledger import Ledger
@@ -320,6 +320,43 @@ def test_intervals_cover(n, epsilon):
     assert all(0.90 <= count / repeats <= 0.995 for count in hits.values()), hits
 
 
+@pytest.mark.statistical
+@pytest.mark.parametrize("slope", [1.0, 0.92, 0.8])
+def test_intervals_of_calibration_errors_cover(slope):
+    """Of right risks, too, whose interval begins at 0."""
+    X, y = scored(400_000, seed=1, slope=slope)
+    p, rng, hits, repeats = X[:, 0], np.random.default_rng(0), 0, 400
+    for seed in range(repeats):
+        rows = rng.integers(0, len(y), 4_000)
+        found = dpk.evaluate(risks, X[rows], y[rows], classes=[0, 1], budget=BUDGET, rng=seed)
+        bins = np.searchsorted(edges_of(len(found.calibration_curve[0]), 0.5)[1:-1], p, "right")
+        exact = np.abs(np.bincount(bins, p) - np.bincount(bins, y)).sum() / len(y)
+        score = found.scores["calibration_error"]
+        hits += score.low <= exact <= score.high
+    assert 0.92 <= hits / repeats <= 0.995
+
+
+def test_intervals_begin_at_zero_where_right_risks_may_show_the_error(monkeypatch):
+    seen, bound = [], figures.Binned.error_of_right_risks
+
+    def spy(binned, table, n, confidence):
+        shown, found = (
+            binned.scores(table)["calibration_error"],
+            bound(binned, table, n, confidence),
+        )
+        seen.append((float(shown) <= found, float(shown) <= bound(binned, table, n, 0.8)))
+        return found
+
+    monkeypatch.setattr(figures.Binned, "error_of_right_risks", spy)
+    for seed in range(60):
+        X, y = scored(4_000, seed)
+        evaluation = dpk.evaluate(risks, X, y, classes=[0, 1], budget=BUDGET, rng=seed)
+        assert not seen[-1][0] or evaluation.scores["calibration_error"].low == 0.0
+    often, less_often = np.mean(seen, axis=0)
+    assert often >= 0.88
+    assert 0.65 < less_often < 0.92
+
+
 # ------------------------------------------------------------------------------ certificates
 
 
@@ -446,7 +483,6 @@ def test_an_audit_finds_no_more_and_hardly_less_than_is_certified(neighbours, mo
         return released
 
     monkeypatch.setattr(GaussianSum, "release", spy)
-    figures = importlib.import_module("dpkern.evaluation.figures")
     monkeypatch.setattr(figures, "_REPEATS", 2)
     runs = []
     for X, labels in ((p, y), (others[0].reshape(-1, 1), others[1])):

@@ -205,7 +205,8 @@ def test_a_guarantee_for_sizes_says_that_the_study_states_them(data):
 @pytest.mark.parametrize("t", [0, 1, 2, 3])
 def test_certificates_agree_with_dp_accounting(data, t):
     events = pytest.importorskip("dp_accounting")
-    result = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1, rounds=5, colluding=t)
+    how = {"rounds": 5, "recalibrate": False, "colluding": t}
+    result = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1, **how)
     assert result.privacy.epsilon(1e-5) <= 1.0
     (release,) = result.privacy.releases
     assert release.times == 5

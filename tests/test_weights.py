@@ -246,7 +246,7 @@ def test_no_record_adds_more_to_a_level_than_its_clip_norm(y, x, offset, weight)
 
     def release(self, what, clip, mu, vectors, dim):
         assert clip == 0.7072
-        seen.append(vectors(slice(0, 2)))
+        seen.append(vectors(data)(slice(0, 2)))
         return plain(self, what, clip, mu, vectors, dim)
 
     with pytest.MonkeyPatch.context() as patch:

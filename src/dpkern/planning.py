@@ -26,11 +26,7 @@ from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.automatic import chosen
 from dpkern.solvers.base.options import SHARED, check_choice
 from dpkern.solvers.base.public_numbers import PublicNumbers
-from dpkern.solvers.base.recalibration import (
-    power_of_run,
-    share_of_line,
-    share_of_temperature,
-)
+from dpkern.solvers.base.recalibration import Share, power_of_run
 from dpkern.solvers.base.settings import is_auto, moments_suffice
 
 # Excess risk, test error above that without privacy: least + A (d^q / x)^p, where x = 2 mu / u is
@@ -320,8 +316,8 @@ def _planned(
     secret = given.get("sampling") == AMPLIFIES[given["neighbours"]]
     if recalibrated and declaration.gaussian and not secret:
         power = power_of_run(n, m, numbers.trust, numbers.mu)
-        share = share_of_line(power) if K == 2 else share_of_temperature(power, K * d)
-        numbers = replace(numbers, mu=math.sqrt(1.0 - share) * numbers.mu)
+        share = Share.of_labels(power, d if K == 2 else K * d, several=K > 2)
+        numbers = replace(numbers, mu=math.sqrt(1.0 - share.value) * numbers.mu)
     found = declaration.settings(numbers, given)
     # Rounds that are fixed by default take their time and their noise too.
     settings = {

@@ -283,7 +283,11 @@ def _of_risks(
     total = n or max(round(float(released.cells.sum())), 1)
     simulate = partial(figures.simulated, released, total)
     error = {"calibration_error": figures.calibration_error(released)}
-    scores = with_intervals(figures.scores(released), simulate, confidence, error)
+    found = figures.scores(released)
+    scores = with_intervals(found, simulate, confidence, error)
+    # The spread at an error of 0, where no distance is negative, is not that at the released one.
+    if found["calibration_error"] <= figures.error_of_right_risks(released, total, confidence):
+        scores["calibration_error"] = replace(scores["calibration_error"], low=0.0)
     curve = figures.curve(released) if records.risks else None
     if K > 2:
         scores = {name: scores[binary] for name, binary in _OF_CLASSES.items()}

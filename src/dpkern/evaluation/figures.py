@@ -154,12 +154,20 @@ class Binned:
 
     def _calibration_error(self, table: Table) -> FloatArray:
         """Return the sum of |sum of p - y| over the bins, less what noise and chance add to it."""
-        negative, positive = table.cells[..., 0, :], table.cells[..., 1, :]
+        off = table.cells[..., 0, :] * self._centre - table.cells[..., 1, :] * (1.0 - self._centre)
+        return _seen_errors(off + 4.0 * self._half * table.places, self._variances(table))
+
+    def _variances(self, table: Table) -> FloatArray:
+        """Return the variance of the sum of p - y in every bin where risks are right."""
         c, h = self._centre, self._half
-        off = negative * c - positive * (1.0 - c) + 4.0 * h * table.places
-        square = self._std**2 * (c**2 + (1.0 - c) ** 2 + (4.0 * h) ** 2)
-        square = square + np.maximum(negative + positive, 0.0) * c * (1.0 - c)
-        return np.asarray(np.sqrt(np.maximum(off**2 - square, 0.0)).sum(axis=-1))
+        noise = self._std**2 * (c**2 + (1.0 - c) ** 2 + (4.0 * h) ** 2)
+        return np.asarray(noise + np.maximum(table.cells.sum(axis=-2), 0.0) * c * (1.0 - c))
+
+    def error_of_right_risks(self, table: Table, n: int, confidence: float) -> float:
+        """Return the calibration error that right risks have at most, so often."""
+        square = self._variances(table)
+        off = np.random.default_rng(0).normal(0.0, np.sqrt(square), (_REPEATS, len(square)))
+        return float(np.quantile(_seen_errors(off, square), confidence)) / n
 
     def _mean_risks(self, table: Table, n: FloatArray) -> FloatArray:
         inside = np.clip(4.0 * table.places / np.maximum(n, 1.0), -1.0, 1.0)
@@ -199,6 +207,11 @@ class Binned:
         places = places + rng.normal(0.0, self._std, places.shape)
         losses = losses + rng.normal(0.0, self._std, losses.shape)
         return self.scores(self._projected(Table(cells, places, losses, pairs, positives)))
+
+
+def _seen_errors(off: FloatArray, square: FloatArray) -> FloatArray:
+    """Return the sum over bins of distances, less what their variances add to them."""
+    return np.asarray(np.sqrt(np.maximum(off**2 - square, 0.0)).sum(axis=-1))
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class DeclaredSolver(DeclaredRun):
             yield self._about(LEVEL, 1, 0.7072 * self.unit, dim=2)
             return
         yield self._about(f"{LINE}sum of sizes of margins", 1, 0.5 * self.unit, dim=1)
-        if self._declared.get("model") is not None:
+        if any(release["what"] == TEMPERATURE for release in self._values["releases"]):
             yield self._about(TEMPERATURE, 2, 1.04 * self.unit, dim=2)
             return
         yield self._about(f"{LINE}sum of moments of margins and labels", 1, 1.22 * self.unit, dim=4)

@@ -23,7 +23,8 @@ half-range (max z - min z) / 2 in place of |z_i - c|, of which 1.4 m^2 times its
 
     sum_i ( clamp((E_p z - z_y) / s, -1, 1), 2 min(Var_p(z) / s^2, 1/4) - 1/4 )    twice, C = 1.04
 
-is the derivative of the log loss by 1 / temperature, clipped, and the information of it.
+is the derivative of the log loss by 1 / temperature, clipped, and the information of it. Two
+classes, whose scores are -z / 2 and z / 2, have a temperature where records are too few for a line.
 
 Means m = exp(z + offset) of a log link, within its bounds, have a level only: with y at most its
 bound Y, H the largest mean and w <= 1 the weight of a record,
@@ -37,7 +38,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -52,6 +53,7 @@ from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum, RecordVectors, V
 from dpkern.privacy.sampling.amplification import AMPLIFIES
 from dpkern.privacy.sensitivity.grids import total_on_grid
 from dpkern.solvers.base.backends import interruptible
+from dpkern.solvers.base.line_fits import GAMMA, Discriminant, Scale, bounded
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.persons import PersonBound
 
@@ -59,32 +61,27 @@ if TYPE_CHECKING:  # which import this module
     from dpkern.solvers.base.declaration import Declaration
     from dpkern.solvers.base.run import Run
 
-# Share of mu^2: so many over n mu, within these bounds; none below the last, where labels would
-# suffer.
+# Share of mu^2 for a line: so many over n mu, within these bounds; none below the last, where
+# labels would suffer. There a temperature, which changes none, has so many over n mu, down to the
+# last of its own.
 _SHARE, _LEAST_SHARE, _MOST_SHARE, _SMALL = 180.0, 0.03, 0.2, 400.0
+_SHARE_2, _SMALL_2 = 24.0, 150.0
 # Shares of the recalibration's mu^2: sizes, moments, each of so many scores, and the last sum.
 _SHARES, _STEPS = (0.4, 2.0, 0.7, 3.0), 3
-# The factor of u^2 and u among the moments, and their clip norm, at least the norm of a record's.
-_GAMMA, _MOMENTS_CLIP = 0.7, 1.22
+# The clip norm of moments, at least the norm of a record's.
+_MOMENTS_CLIP = 1.22
 # Margins are cut to so many times their typical size, at least to this part of |w| R.
 _SPREAD, _LEAST_SCALE = 3.0, 0.01
-# What is likely before anything is seen: that margins are too large by this factor, with which
-# relative error, and offsets.
-_TOO_STEEP, _PRIOR_ERROR, _PRIOR_OFFSET = 2.0, 0.5, 0.7
-# The least slope: the order of scores never flips; and the largest std of log odds.
-_LEAST_SLOPE, _LARGEST_SPREAD = 0.1, 3.0
+# What is likely before anything is seen: that margins are too large by this factor.
+_TOO_STEEP = 2.0
 # A slope of fewer standard errors is told.
 _FEW_ERRORS = 1.25
-# Beyond these, slopes and rates say no more, and their squares and quotients are no numbers.
-_STEEPEST, _LEAST_RATE, _LARGEST_OFFSET = 1e6, 1e-7, 40.0
 # Of a temperature: so many over n mu is its share of mu^2, and at least the next; none below the
 # last. Shares of that for sizes and each of so many scores; their clip norm, and where they are
-# cut, over the typical half-range; the error that is likely beforehand of log(1 / temperature),
-# and its largest step.
+# cut, over the typical half-range.
 _SHARE_T, _LEAST_SHARE_T, _SMALL_T = 45.0, 0.01, 300.0
 _SHARES_T, _STEPS_T = (0.2, 1.0), 2
 _SCORES_CLIP, _RANGE_T = 1.04, 1.4
-_PRIOR_ERROR_T, _LARGEST_STEP = 0.5, 1.0
 # Of the level of means: so many over n mu is its share of mu^2, within these bounds; the clip norm,
 # at least the norm of half of a square's diagonal; and the largest step of the log of means.
 _SHARE_L, _LEAST_SHARE_L, _MOST_SHARE_L = 130.0, 0.02, 0.2
@@ -93,8 +90,6 @@ _LEVEL_CLIP, _LARGEST_LEVEL = 0.7072, 3.0
 _FAR = 300.0
 # Numbers that are in memory together for each of a few arrays.
 _NUMBERS = 1 << 20
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
-_WEIGHTS /= _WEIGHTS.sum()
 
 SIZES = "recalibration: sum of sizes of margins"
 MOMENTS = "recalibration: sum of moments of margins and labels"
@@ -162,7 +157,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Temperature:
-    """The temperature by which scores of several classes are divided: they are logits then.
+    """The temperature by which scores are divided: they are logits then.
 
     Attributes
     ----------
@@ -243,14 +238,31 @@ def _finding(slope: float, error: float) -> str:
     return "" if slope >= _FEW_ERRORS * error else NO_SLOPE.format(slope, error)
 
 
+class Share(NamedTuple):
+    """The share of mu^2 for a recalibration, 0 where there is none, and whether it is a line."""
+
+    value: float
+    line: bool = False
+
+    @classmethod
+    def of_labels(cls, power: float, dim: int, *, several: bool) -> "Share":
+        """Return it by n mu and the number of coefficients, of all of several classes."""
+        if several:
+            enough = power >= max(_SMALL_T, dim)
+            return cls(max(_SHARE_T / power, _LEAST_SHARE_T) if enough else 0.0)
+        if power >= _SMALL:
+            return cls(min(max(_SHARE / power, _LEAST_SHARE), _MOST_SHARE), line=True)
+        return cls(_SHARE_2 / power if power >= _SMALL_2 else 0.0)
+
+
 def recalibration_share(
     declaration: "Declaration",
     objective: Objective,
     budget: Budget | None,
     persons: PersonBound | None,
     given: Mapping[str, Any],
-) -> float:
-    """Return the share of mu^2 for a recalibration, 0 where there is none.
+) -> Share:
+    """Return the share of mu^2 for a recalibration.
 
     There is one where predictions are probabilities, settings follow from the budget, and the
     guarantee of all releases is Gaussian DP, for a record or for groups of them.
@@ -274,21 +286,11 @@ def recalibration_share(
         or given["monitor"] is not None
         or isinstance(objective.other, Constraint)
     ):
-        return 0.0
+        return Share(0.0)
     power = power_of_run(objective.n, data.m, given["trust"], budget.mu)
     if counts:
-        return min(max(_SHARE_L / power, _LEAST_SHARE_L), _MOST_SHARE_L)
-    return share_of_temperature(power, objective.dim) if several else share_of_line(power)
-
-
-def share_of_line(power: float) -> float:
-    """Return the share of mu^2 for a line, by n mu."""
-    return 0.0 if power < _SMALL else min(max(_SHARE / power, _LEAST_SHARE), _MOST_SHARE)
-
-
-def share_of_temperature(power: float, d: int) -> float:
-    """Return the share of mu^2 for a temperature, by n mu and the d coefficients of all classes."""
-    return 0.0 if power < max(_SMALL_T, d) else max(_SHARE_T / power, _LEAST_SHARE_T)
+        return Share(min(max(_SHARE_L / power, _LEAST_SHARE_L), _MOST_SHARE_L))
+    return Share.of_labels(power, objective.dim, several=several)
 
 
 def power_of_run(n: int, m: int, trust: str, mu: float) -> float:
@@ -305,28 +307,31 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     data, loss = objective.data, objective.loss
     if mu is None or plan.budget is None or not np.isfinite(w).all():
         return LogMeans.of(loss) if isinstance(loss, Loss) else None
+    margins = _Margins(w, objective.n_threads)
     if isinstance(loss, LogLink):
-        margins = _Margins(w, objective.n_threads)
         return LogMeans.of(loss, _Level(run, mu).find(loss, margins))
+    scores = _ClassScores((margins,), (0.0,))
+    largest = float(np.linalg.norm(w)) * data.row_bound
     if isinstance(loss, MLP):
         (W,) = loss.matrices(w, data.n_features)
-        with run.clock("kernels"):
-            rows = (_Margins(row[:-1].copy(), objective.n_threads) for row in W)
-            z = np.array([of_row(data) for of_row in rows])
-        z += W[:, -1:]
+        of_classes = tuple(_Margins(row[:-1].copy(), objective.n_threads) for row in W)
+        scores = _ClassScores(of_classes, tuple(W[:, -1].tolist()))
         largest = float(np.linalg.norm(W - W.mean(axis=0), axis=1).max())
         largest *= math.hypot(data.row_bound, 1.0)
-    else:
-        largest = float(np.linalg.norm(w)) * data.row_bound
+    elif not plan.recalibration_line:
+        largest *= 0.5  # of scores -z / 2 and z / 2
     if not 0.0 < largest < math.inf:
         largest = 1.0
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
-        if isinstance(loss, MLP):
-            scale = _Scores(run, z, largest, mu).scale()
-            error = math.hypot(scale.slope_error, math.sqrt(len(w)) * scale.sampling_error)
+        if not plan.recalibration_line:
+            several = isinstance(loss, MLP)
+            scale = _Scores(run, scores, largest, mu).scale(1.0 if several else 1.0 / _TOO_STEEP)
+            # Of so few records of two classes the noise hides what labels agree with by chance.
+            chance = math.sqrt(len(w)) if several else 1.0
+            error = math.hypot(scale.slope_error, chance * scale.sampling_error)
             return Temperature(1.0 / scale.slope, error)
         centre = float(w[-1]) if data.intercept else 0.0
-        line = _Line(run, _Margins(w, objective.n_threads), centre, largest, mu)
+        line = _Line(run, margins, centre, largest, mu)
         fitted = line.log_odds()
     # A model of d numbers agrees by chance with the labels that it was fitted to.
     error = math.hypot(fitted.slope_error, math.sqrt(len(w)) * fitted.sampling_error)
@@ -359,7 +364,7 @@ class _Releases:
     def _root(self, mu: float, vectors: RecordVectors) -> float:
         """Return the noisy mean square root of sizes, of which `vectors` are `_root_vectors`."""
         (total,), _ = self._release(SIZES, 0.5, mu, vectors, 1)
-        return 0.5 + _within(float(total) / self._n, 0.5)
+        return 0.5 + bounded(float(total) / self._n, 0.5)
 
     def _release(
         self, what: str, clip: float, mu: float, vectors: RecordVectors, dim: int
@@ -412,7 +417,7 @@ class _Scaled:
 
         def vectors(rows: slice) -> FloatArray:
             u, t = self.u(part, rows), 0.5 * part.y[rows]
-            return np.column_stack([t, t * u, _GAMMA * (u * u), _GAMMA * u])
+            return np.column_stack([t, t * u, GAMMA * (u * u), GAMMA * u])
 
         return vectors
 
@@ -449,16 +454,16 @@ class _Line(_Releases):
         super().__init__(run, mu)
         self._margins, self._centre, self.unit = margins, centre, largest
 
-    def log_odds(self) -> "_Discriminant":
+    def log_odds(self) -> Discriminant:
         """Return the line of the log odds of labels; only once."""
         mu_u, mu_m, mu_s, mu_r = split_budget(self._mu, _SHARES, (1, 1, _STEPS, 1))
         root = self._root(mu_u, _Scaled(self._margins, self._centre, self.unit).sizes)
         self.unit *= min(max(_SPREAD * root**2, _LEAST_SCALE), 1.0)
         scaled = _Scaled(self._margins, self._centre, self.unit)
         sums, std = self._release(MOMENTS, _MOMENTS_CLIP, mu_m, scaled.moments, 4)
-        moments = sums / (1.0, 1.0, _GAMMA, _GAMMA)  # of t, t u, u^2 and u
+        moments = sums / (1.0, 1.0, GAMMA, GAMMA)  # of t, t u, u^2 and u
         prior = self.unit / _TOO_STEEP, self._centre / _TOO_STEEP
-        guess = _Discriminant(self._n, moments, std, *prior)
+        guess = Discriminant(self._n, moments, std, *prior)
         for _ in range(_STEPS):
             scores = partial(scaled.scores, guess.slope, guess.offset)
             guess.improve(*self._release(SCORES, 1.0, mu_s, scores, 2))
@@ -506,59 +511,81 @@ class _Level(_Releases):
             sums, std = self._release(LEVEL, _LEVEL_CLIP, self._mu, vectors, 2)
         noise = std * units
         seen = np.maximum(units * np.clip(sums + 0.5 * n, 0.0, n), np.maximum(noise, 1e-300))
-        level = _within(math.log(seen[0] / seen[1]), _LARGEST_LEVEL)
+        level = bounded(math.log(seen[0] / seen[1]), _LARGEST_LEVEL)
         # A level that the noise explains is not taken.
         error = float(np.sum((noise / seen) ** 2))
         return level**3 / (level**2 + error) if level else 0.0
 
 
+@dataclass(frozen=True)
+class _ClassScores:
+    """The scores z (K, n) of the records of a block; -z / 2 and z / 2 of two classes."""
+
+    margins: tuple[_Margins, ...]
+    biases: tuple[float, ...]
+
+    def __call__(self, part: kernels.Data) -> FloatArray:
+        if len(self.margins) == 1:
+            z = self.margins[0](part)
+            return np.array([-0.5 * z, 0.5 * z])
+        pairs = zip(self.margins, self.biases, strict=True)
+        return np.array([margins(part) + bias for margins, bias in pairs])
+
+    def sizes(self, unit: float, part: kernels.Data) -> Vectors:
+        """Return the vectors of the half-ranges of scores."""
+        z = self(part)
+        sizes = 0.5 * (z.max(axis=0) - z.min(axis=0)) / unit
+        return lambda rows: _root_vectors(sizes[rows])
+
+    def vectors(self, slope: float, unit: float, part: kernels.Data) -> Vectors:
+        """Return the vectors of scores and information of the temperature.
+
+        Each by operations on a record's own numbers alone: sums over classes are taken one after
+        another, and exponentials are by the kernel, as how NumPy computes either may depend on the
+        number of records.
+        """
+        scores = self(part)
+        label = np.maximum(part.y[: scores.shape[1]], 0.0).astype(np.intp)
+
+        def of_some(first: int, end: int) -> FloatArray:
+            z = scores[:, first:end]
+            z = z - z.max(axis=0)
+            odds = [_exponential(slope * row) for row in z]
+            total = sum(odds)
+            p = [row / total for row in odds]
+            mean = sum(p_k * z_k for p_k, z_k in zip(p, z, strict=True))
+            square = sum(p_k * (z_k - mean) ** 2 for p_k, z_k in zip(p, z, strict=True))
+            of_label = np.take_along_axis(z, label[np.newaxis, first:end], axis=0)[0]
+            score = np.clip((mean - of_label) / unit, -1.0, 1.0)
+            information = np.minimum(square / unit / unit, 0.25)
+            return np.column_stack([score, 2.0 * information - 0.25])
+
+        def vectors(rows: slice) -> FloatArray:
+            step = max(1, _NUMBERS // len(scores))
+            parts = range(rows.start, rows.stop, step)
+            return np.vstack([of_some(i, min(i + step, rows.stop)) for i in parts])
+
+        return vectors
+
+
 class _Scores(_Releases):
-    """The releases of one temperature, of scores z, shape (K, n)."""
+    """The releases of one temperature."""
 
-    def __init__(self, run: "Run", z: FloatArray, largest: float, mu: float) -> None:
+    def __init__(self, run: "Run", scores: _ClassScores, largest: float, mu: float) -> None:
         super().__init__(run, mu)
-        self._z, self.unit = z, largest
-        y = run.objective.data.y
-        self._label = np.maximum(y[: z.shape[1]], 0.0).astype(np.intp)
+        self._scores, self.unit = scores, largest
 
-    def scale(self) -> "_Scale":
-        """Return the factor of the scores; only once."""
+    def scale(self, slope: float) -> Scale:
+        """Return the factor of the scores, which is likely to be `slope` beforehand; only once."""
         mu_u, mu_s = split_budget(self._mu, _SHARES_T, (1, _STEPS_T))
-        half_ranges = 0.5 * (self._z.max(axis=0) - self._z.min(axis=0))
-        sizes = half_ranges / self.unit
-        root = self._root(mu_u, lambda part: lambda rows: _root_vectors(sizes[rows]))
+        root = self._root(mu_u, partial(self._scores.sizes, self.unit))
         self.unit *= _RANGE_T * max(root**2, _LEAST_SCALE)
-        scale = _Scale(self._n, self.unit)
+        scale = Scale(self._n, self.unit, slope)
         for _ in range(_STEPS_T):
-            (score, information), std = self._scores(scale.slope, mu_s)
+            vectors = partial(self._scores.vectors, scale.slope, self.unit)
+            (score, information), std = self._release(TEMPERATURE, _SCORES_CLIP, mu_s, vectors, 2)
             scale.improve(score, information, std)
         return scale
-
-    def _scores(self, slope: float, mu: float) -> tuple[FloatArray, float]:
-        def vectors(rows: slice) -> FloatArray:
-            step = max(1, _NUMBERS // len(self._z))
-            parts = range(rows.start, rows.stop, step)
-            return np.vstack([self._vectors(slope, i, min(i + step, rows.stop)) for i in parts])
-
-        return self._release(TEMPERATURE, _SCORES_CLIP, mu, lambda part: vectors, 2)
-
-    def _vectors(self, slope: float, first: int, end: int) -> FloatArray:
-        """Return the vectors of records, each by operations on its own numbers alone.
-
-        Sums over classes are taken one after another, and exponentials are by the kernel: how NumPy
-        computes either may depend on the number of records.
-        """
-        z = self._z[:, first:end]
-        z = z - z.max(axis=0)
-        odds = [_exponential(slope * row) for row in z]
-        total = sum(odds)
-        p = [row / total for row in odds]
-        mean = sum(p_k * z_k for p_k, z_k in zip(p, z, strict=True))
-        square = sum(p_k * (z_k - mean) ** 2 for p_k, z_k in zip(p, z, strict=True))
-        of_label = np.take_along_axis(z, self._label[np.newaxis, first:end], axis=0)[0]
-        score = np.clip((mean - of_label) / self.unit, -1.0, 1.0)
-        information = np.minimum(square / self.unit / self.unit, 0.25)
-        return np.column_stack([score, 2.0 * information - 0.25])
 
 
 def _exponential(t: FloatArray) -> FloatArray:
@@ -566,155 +593,3 @@ def _exponential(t: FloatArray) -> FloatArray:
     labels = np.ones(len(t))
     p = loss_derivatives(-labels, t, loss="logistic")
     return p / -loss_derivatives(labels, t, loss="logistic")
-
-
-class _Scale:
-    """The factor of scores by released sums alone, its logarithm by a Kalman filter."""
-
-    def __init__(self, n: float, unit: float) -> None:
-        self.slope = 1.0
-        self._n, self._unit = n, min(max(unit, 1e-100), 1e100)
-        self._variance, self._information = _PRIOR_ERROR_T**2, 0.0
-        # What is seen without a prior: the precision of slope times unit, and its product with it.
-        self._precision, self._seen = 0.0, 0.0
-
-    @property
-    def slope_error(self) -> float:
-        """Return the slope over how many errors it is from 0, by all sums and no prior."""
-        seen = self._seen
-        return self.slope * math.sqrt(self._precision) / seen if seen > 0.0 else math.inf
-
-    @property
-    def sampling_error(self) -> float:
-        """Return the standard error of the slope by the labels of n records.
-
-        By the most information that was seen: confident risks have little on a slope that is clear.
-        """
-        return 1.0 / (self._unit * math.sqrt(self._information))
-
-    def improve(self, score: float, information: float, std: float) -> None:
-        """Take sums of scores and of 2 v - 1/4, v the information in units, into account."""
-        n, a = self._n, self.slope * self._unit
-        std = max(std, _LEAST_RATE * n)
-        score = _within(score, n)
-        seen = 0.5 * (_within(information, n) + 0.25 * n)
-        # No less than noise may hide.
-        h = min(math.hypot(max(seen, 0.0), 0.5 * std), 0.25 * n)
-        self._information = max(self._information, h)
-        self._precision += (h / std) ** 2
-        self._seen += h / std * ((a * h - score) / std)
-        # The score is a h^2 times the error of the logarithm, with the noise and that of n labels.
-        known, unknown = a * h * h * self._variance, (std**2 + h) / a
-        change = _within(self._variance * h * score / (known + unknown), _LARGEST_STEP)
-        self._variance *= unknown / (known + unknown)
-        # A step shows how far the factor was, and by that how good a linear measurement was.
-        self._variance += 0.25 * change**2
-        self.slope *= math.exp(-change)
-
-
-class _Discriminant:
-    """A line of log odds by released sums alone: a first guess, and its improvements.
-
-    u is taken as normal of its released mean and variance, for the information of the line.
-    """
-
-    def __init__(
-        self, n: float, moments: FloatArray, std: float, prior: float, offset: float = 0.0
-    ) -> None:
-        offset = _within(offset, _LARGEST_OFFSET)
-        prior = min(max(prior, _LEAST_SLOPE), _STEEPEST)
-        st, stu, suu, su = np.clip(moments, -n, n).tolist()  # at most those of n records
-        noise = std / (_GAMMA * n)
-        # The rate of positives, no nearer to 0 and 1 than the noise.
-        rate = 0.5 + _within(st / n, 0.5 - min(max(std / n, _LEAST_RATE), 0.25))
-        mean = _within(su / n, 1.0)
-        seen = max(suu / n - mean * mean, 0.0)
-        # No less than noise may hide.
-        variance = min(max(math.sqrt(seen**2 + 4.0 * noise**2), 4e-3), 0.6)
-        spread = rate * (1.0 - rate)
-        product = stu / n - (rate - 0.5) * mean  # of labels and u, less that of their means
-        between = _within(product / spread, 2.0)
-        of_product = std / n * math.sqrt(1.0 + mean**2 + ((rate - 0.5) / _GAMMA) ** 2)
-        within = max(variance - spread * between**2, 0.4 * variance)
-        self._n, self._nodes = n, np.clip(mean + math.sqrt(variance) * _NODES, -1.0, 1.0)
-        self._most = max(_LARGEST_SPREAD / math.sqrt(variance), prior)
-        slope = min(max(between / within, _LEAST_SLOPE), self._most)
-        error = (std / (n * max(abs(product), std / n))) ** 2 + (noise / variance) ** 2 + 0.3
-        self.slope, P_a = _together(slope, slope**2 * error, prior, (_PRIOR_ERROR * prior) ** 2)
-        self.offset = math.log(rate / (1.0 - rate)) - self.slope * mean
-        for _ in range(50):  # until the mean risk is the rate
-            p, weight = self._risks()
-            change = float(_WEIGHTS @ p - rate) / max(float(weight.sum()), 1e-4)
-            self.offset -= _within(change, 1.0)
-        of_rate = (std / (n * spread)) ** 2 + P_a * mean**2 + 1.0
-        prior_error = _PRIOR_OFFSET**2 + (_PRIOR_ERROR * offset) ** 2
-        self.offset, P_b = _together(self.offset, of_rate, offset, prior_error)
-        self._covariance = np.diag([P_a, P_b])
-        # What is seen without a prior: the precision of the line, and its product with the line.
-        known = (spread * within / of_product) ** 2
-        self._precision = np.diag([known, 1e-6])
-        self._seen = np.array([known * between / within, 0.0])
-
-    def _risks(self) -> tuple[FloatArray, FloatArray]:
-        """Return p at the nodes, and the weights of their information on log odds."""
-        z = self.slope * self._nodes + self.offset
-        p = np.exp(-np.logaddexp(0.0, -z))
-        return p, _WEIGHTS * p * (1.0 - p)
-
-    def _information(self) -> FloatArray:
-        """Return n times the expected (u, 1) (u, 1)^T p (1 - p)."""
-        rows = np.column_stack([self._nodes, np.ones_like(self._nodes)])
-        return self._n * (rows.T * self._risks()[1]) @ rows + 1e-4 * self._n * np.eye(2)
-
-    @property
-    def slope_error(self) -> float:
-        """Return the slope over how many errors it is from 0, by all sums and no prior."""
-        (a, b), (_, c) = self._precision.tolist()
-        left = max(a - b * b / c, 0.0)  # the precision of the slope, the offset unknown
-        evidence = float(self._seen[0]) - b / c * float(self._seen[1])
-        return self.slope * math.sqrt(left) / evidence if evidence > 0.0 < left else math.inf
-
-    @property
-    def sampling_error(self) -> float:
-        """Return the standard error of the slope by the labels of n records."""
-        (a, b), (_, c) = self._information().tolist()
-        return 1.0 / math.sqrt(a - b * b / c)
-
-    def improve(self, gradient: FloatArray, std: float) -> None:
-        """Take the scores (u, 1) (p - y) / sqrt(2), with noise, into account."""
-        self._update(math.sqrt(0.5) * self._information(), gradient, std)
-
-    def move(self, residual: float, std: float) -> None:
-        """Take the sum of p - y into account."""
-        self._update(self._information()[1:], np.array([residual]), std)
-
-    def _update(self, H: FloatArray, seen: FloatArray, std: float) -> None:
-        """Update the line by a linear measurement H (line - true line) + noise (Kalman, 1960)."""
-        P, change = self._covariance, np.zeros(2)
-        square = max(std, _LEAST_RATE * self._n) ** 2
-        seen = np.clip(seen, -self._n, self._n)
-        self._precision += H.T @ H / square
-        self._seen += H.T @ (H @ [self.slope, self.offset] - seen) / square
-        # One number after another, as their noise is independent, and in Joseph's form: no inverse,
-        # and a covariance whatever the sums are.
-        for h, value in zip(H, seen.tolist(), strict=True):
-            gain = P @ h / (h @ P @ h + square)
-            change += gain * (value - h @ change)
-            rest = np.eye(2) - np.outer(gain, h)
-            P = rest @ P @ rest.T + square * np.outer(gain, gain)
-        farthest = np.array([1.5 * self._most, 2.0 * _LARGEST_OFFSET])
-        change = np.clip(change, -farthest, farthest)
-        # A step shows how far the line was, and by that how good a linear measurement was.
-        self._covariance = 0.5 * (P + P.T) + 0.25 * np.outer(change, change)
-        self.slope = min(max(self.slope - float(change[0]), _LEAST_SLOPE), 1.5 * self._most)
-        self.offset = _within(self.offset - float(change[1]), _LARGEST_OFFSET)
-
-
-def _together(x: float, x_error: float, y: float, y_error: float) -> tuple[float, float]:
-    """Return the mean of two numbers, weighted by their precisions, and its variance."""
-    total = 1.0 / x_error + 1.0 / y_error
-    return (x / x_error + y / y_error) / total, 1.0 / total
-
-
-def _within(value: float, bound: float) -> float:
-    return min(max(value, -bound), bound)
