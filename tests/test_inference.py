@@ -351,6 +351,8 @@ def test_a_summary_shows_ratios_and_survives_a_file(tmp_path):
         (lambda r: r.summary(contrasts={"a": {"x9": 1.0}}), "names no coefficient 'x9'"),
         (lambda r: r.summary(contrasts=["x0"]), "contrasts must map labels"),
         (lambda r: r.summary(contrasts={"a": "x0"}), r"contrasts\['a'\] must map names"),
+        (lambda r: r.summary(contrasts={1: {"x0": 1.0}}), "contrasts must have text as labels"),
+        (lambda r: r.summary(contrasts={"a": {0: 1.0}}), "names no coefficient 0"),
         (lambda r: r.summary(contrasts={"a": {"x0": math.nan}}), r"contrasts\['a'\]\['x0'\] must"),
     ],
 )
@@ -398,6 +400,25 @@ def test_a_summary_with_l2_says_that_it_is_penalised():
     X, y = records("logistic")
     notes = [fit("logistic", X, y, l2=l2).summary().notes for l2 in (0.0, 0.1)]
     assert ["l2" in " ".join(lines) for lines in notes] == [False, True]
+
+
+def test_a_selection_has_no_intervals_and_is_refused_uncharged(tmp_path):
+    from dpkern.estimators import DPLogisticRegression, PrivateSearchCV
+
+    X, y = records("logistic", n=300)
+    accountant = dpk.Accountant(tmp_path / "ledger", epsilon=9.0, delta=1e-4)
+    data, how = silo_data("logistic", X, y), {"budget": BUDGET, "accountant": accountant}
+    for own in ({"solver": "newton_inference"}, {"solver": "ridge", "inference": True}):
+        with pytest.raises(ValueError, match="in a selection: intervals of the best"):
+            dpk.select({"l2": [0.1, 1.0]}, data, **own, **how)
+    bounds = {"classes": [-1.0, 1.0], "feature_range": (-1.0, 1.0), "accountant": accountant}
+    model = DPLogisticRegression(inference=True, **bounds)
+    with pytest.raises(ValueError, match="inference must be False in a selection"):
+        PrivateSearchCV(model, {"C": [1.0, 10.0]}).fit(X, y)
+    choice = {"inference": [False, True]}
+    with pytest.raises(ValueError, match="inference must be False in a selection"):
+        PrivateSearchCV(DPLogisticRegression(**bounds), choice).fit(X, y)
+    assert not accountant.entries
 
 
 def test_estimators_have_a_summary():

@@ -230,6 +230,8 @@ def summary(
             raise TypeError(f"contrasts must map labels to coefficients, got {contrasts!r}")
         rows = np.zeros((len(contrasts), len(names)))
         for i, (label, factors) in enumerate(contrasts.items()):
+            if not isinstance(label, str):
+                raise TypeError(f"contrasts must have text as labels, got {label!r}")
             if not isinstance(factors, Mapping) or not factors:
                 raise TypeError(
                     f"contrasts[{label!r}] must map names of coefficients to factors, "
@@ -237,7 +239,7 @@ def summary(
                 )
             for name, factor in factors.items():
                 if name not in names:
-                    close = did_you_mean(name, names) or f"; there are {', '.join(names)}"
+                    close = did_you_mean(str(name), names) or f"; there are {', '.join(names)}"
                     raise ValueError(f"contrasts[{label!r}] names no coefficient {name!r}{close}")
                 where = f"contrasts[{label!r}][{name!r}]"
                 if not math.isfinite(value := real(where, factor)):
