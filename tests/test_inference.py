@@ -15,6 +15,7 @@ from makers import BUDGET
 import dpkern as dpk
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
+from dpkern.solvers.releases.estimation import logistic_of_normal
 
 LOSSES = {"logistic": "logistic", "huber": dpk.losses.Huber(0.5), "squared": "squared"}
 each_loss = pytest.mark.parametrize("name", LOSSES)
@@ -45,6 +46,16 @@ def fit(name, X, y, budget=BUDGET, rng=0, **options):
     }
     data = silo_data(name, X, y, **options)
     return dpk.solve("auto", data, budget=budget, loss=LOSSES[name], rng=rng, inference=True, **how)
+
+
+LARGE = dpk.Budget(epsilon=4.0, delta=1e-6)
+
+
+def z_scores(result, truth):
+    """Errors of estimates over their standard errors, the intercept first."""
+    return [
+        (row.estimate - v) / row.std_error for row, v in zip(result.summary(), truth, strict=True)
+    ]
 
 
 # ---------------------------------------------------------------------------- without a budget
@@ -221,7 +232,7 @@ def test_sums_are_those_of_numpy(releases):
 def test_intervals_cover_and_p_values_are_uniform(name):
     """Of 300 draws of responses and noise: the third coefficient is 0."""
     w = np.array([0.7, -0.5, 0.0])
-    rng, z_scores, p_values = np.random.default_rng(0), [], []
+    rng, scores, p_values = np.random.default_rng(0), [], []
     X = rng.uniform(-1.0, 1.0, (6000, 3))
     for k in range(300):
         z = X @ w - 0.3
@@ -229,13 +240,10 @@ def test_intervals_cover_and_p_values_are_uniform(name):
             y = np.where(rng.random(len(X)) < scipy.special.expit(z), 1.0, -1.0)
         else:
             y = z + 0.4 * rng.standard_normal(len(X))
-        summary = fit(name, X, y, budget=dpk.Budget(epsilon=1.0, delta=1e-6), rng=k).summary()
-        truth = [-0.3, *w]
-        z_scores.append(
-            [(row.estimate - v) / row.std_error for row, v in zip(summary, truth, strict=True)]
-        )
-        p_values.append(summary[3].p_value)
-    covered = np.abs(z_scores) <= 1.96
+        result = fit(name, X, y, budget=dpk.Budget(epsilon=1.0, delta=1e-6), rng=k)
+        scores.append(z_scores(result, [-0.3, *w]))
+        p_values.append(result.summary()[3].p_value)
+    covered = np.abs(scores) <= 1.96
     assert 0.93 <= covered.mean() <= 0.975
     assert covered.mean(axis=0).min() >= 0.90
     assert scipy.stats.kstest(p_values, "uniform").pvalue > 1e-3
@@ -254,17 +262,68 @@ def test_a_column_that_another_determines_has_no_standard_error():
 
 @pytest.mark.parametrize("name", ["logistic", "huber"])
 def test_what_has_not_converged_has_no_standard_errors(name):
-    """Risks near 0, and targets that are far beyond the loss's quadratic part."""
+    """Risks of nearly 0 or 1, and targets that are far beyond the loss's quadratic part."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (50_000, 4))
     z = X @ [1.0, -0.5, 0.3, 0.0] - 4.0
-    budget, bound = dpk.Budget(epsilon=4.0, delta=1e-6), {}
+    bound = {}
     if name == "logistic":
-        y = np.where(rng.random(len(X)) < scipy.special.expit(z), 1.0, -1.0)
+        y = np.where(rng.random(len(X)) < scipy.special.expit(15.0 * z + 60.0), 1.0, -1.0)
     else:
         y, bound = 50.0 * z + rng.standard_normal(len(X)), {"target_bound": 1000.0}
-    summaries = [fit(name, X, y, budget=budget, rng=k, **bound).summary() for k in range(5)]
+    summaries = [fit(name, X, y, budget=LARGE, rng=k, **bound).summary() for k in range(5)]
     assert sum(math.isnan(row.std_error) for s in summaries for row in s) >= 20
+
+
+def rare(a=-4.0, w=(1.0, -0.5, 0.3, 0.0), n=50_000, draws=5):
+    """Draws of an outcome of a few per cent, and the coefficients, the intercept first."""
+    rng, truth = np.random.default_rng(0), np.array([a, *w])
+    X = rng.uniform(-1.0, 1.0, (n, 4))
+    for _ in range(draws):
+        risks = scipy.special.expit(X @ truth[1:] + a)
+        yield X, np.where(rng.random(n) < risks, 1.0, -1.0), truth
+
+
+@pytest.mark.parametrize("outcome", [1.0, -1.0])
+def test_rare_outcomes_have_standard_errors(outcome):
+    """The rare one is coded by 1 or by -1."""
+    for k, (X, y, truth) in enumerate(rare()):
+        assert (
+            np.abs(z_scores(fit("logistic", X, outcome * y, LARGE, k), outcome * truth)).max() < 4
+        )
+
+
+@pytest.mark.statistical
+def test_intervals_of_rare_outcomes_cover():
+    """Of 200 draws of an outcome of 2 per cent."""
+    z = [
+        z_scores(fit("logistic", X, y, LARGE, k), truth)
+        for k, (X, y, truth) in enumerate(rare(draws=200))
+    ]
+    answered = np.isfinite(z)
+    assert answered.mean() >= 0.95
+    covered = (np.abs(z) <= 1.96)[answered]
+    assert 0.92 <= covered.mean() <= 0.98
+
+
+@pytest.mark.parametrize(("a", "s"), [(0.3, 0.2), (-4.0, 1.0), (2.0, 1.4)])
+def test_the_start_is_the_logistic_model_of_normal_rows(a, s):
+    def moment(power):
+        def of(z):
+            return z**power * scipy.special.expit(a + s * z) * math.exp(-z * z / 2.0)
+
+        return scipy.integrate.quad(of, -12.0, 12.0)[0] / math.sqrt(2.0 * math.pi)
+
+    assert logistic_of_normal(moment(0), moment(1)) == pytest.approx((a, s), abs=0.01)
+
+
+def test_noise_is_for_rows_as_long_as_they_can_be():
+    """A larger bound of whitened rows than any has changes nothing."""
+    X, y = records("logistic", n=40_000)
+    found = [fit("logistic", X, y, clip=clip).inference for clip in (12.0, 120.0)]
+    assert not any(one.weighted for one in found)
+    stds = [np.sqrt(np.diag(one.noise)) for one in found]
+    np.testing.assert_allclose(*stds, rtol=0.1)
 
 
 def test_methods_say_what_standard_errors_are():

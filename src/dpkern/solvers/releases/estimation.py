@@ -40,6 +40,8 @@ _FLOOR, _UNKNOWN = 2.0, 1.0 / 3.0
 # The least part of an eigenvalue's floor that the first steps take, and the deviations beyond which
 # a score at the last step says that the steps before have not come near.
 _LEAST_SEEN, _FAR = 0.25, 5.0
+# The largest standard deviation of margins at the start of a logistic model.
+_SPREAD = 1.5
 # And the share of their trace by which curvatures may change at the last step.
 _MOVING = 0.1
 
@@ -106,7 +108,7 @@ class Estimation:
             self._limit = math.inf
         self._split(run.plan.budget, steps)
         self._run.draw_no_conclusion()
-        self.W, J, self._weighted = self._geometry()
+        self.W, J, self._stretch = self._geometry()
         self._U, self._f = self._whitened(self.W, run.plan.clip)
         penalty = objective.l2 * self._n * objective.penalized
         self._penalty = (self.W.T * penalty) @ self.W
@@ -152,7 +154,30 @@ class Estimation:
         g, std = self._sum(SCORES, vectors, run.plan.clip, self._mu_of_scores[t])
         g = self._k * g + self._penalty @ theta
         self._seen = [*self._seen[-1:], (theta, g, self._k * std)]
-        return g, self._inverse() @ g
+        direction = self._inverse() @ g
+        if t == 0 and self._loss.name == "logistic" and self._data.intercept:
+            direction = -self._of_normal_rows(g, direction, std)
+        return g, direction
+
+    def _of_normal_rows(self, g: FloatArray, direction: FloatArray, std: float) -> FloatArray:
+        """Return the logistic model that normal rows would have with the score g at 0.
+
+        Newton's steps from 0 would reach the log odds of a rare outcome by 1 or so each.
+        """
+        r, last = len(g), np.eye(self._data.d)[-1]
+        same = np.column_stack([self.W, public_combinations(self._data)])
+        constant = np.linalg.lstsq(same, last)[0][:r]  # theta of the margin 1 in every row
+        moments = (self._J - self._penalty) / self._top
+        weights = max(float(constant @ moments @ constant), 0.5)
+        noise = std * float(np.linalg.norm(constant)) / weights
+        least = min(max(2.0 * noise, 0.5 / self._n), 0.5)
+        rate = min(max(0.5 - float(constant @ g) / weights, least), 1.0 - least)
+        slopes = -self._top * direction
+        slopes -= float(constant @ moments @ slopes) / weights * constant
+        variance = float(slopes @ moments @ slopes) / weights
+        seen = math.sqrt(max(variance - (r - 1) * std**2 / (self._n * weights), 0.0))
+        level, spread = logistic_of_normal(rate, seen)
+        return level * constant + spread / max(math.sqrt(max(variance, 0.0)), 1e-300) * slopes
 
     def _inverse(self) -> FloatArray:
         """Return the inverse of J, of no eigenvalue that may be noise."""
@@ -177,10 +202,11 @@ class Estimation:
         before = sandwich + self._seen[0][2] ** 2 * inverse @ inverse
         noise = s2 * inverse @ inverse
         noise += share**2 * inverse @ _squared_noise(before, s_J) @ inverse
-        lost = self._k**2 * unknown @ unknown.T  # margins may be wrong by k
+        lost = (self._k / self._stretch) ** 2 * unknown @ unknown.T  # margins may be wrong by k
         total = sandwich + noise + lost
+        weighted = run.plan.budget is not None and self._stretch == 1.0  # then rows may exceed C
         return W @ theta, Inference(
-            W @ total @ W.T, W @ noise @ W.T, W @ lost @ W.T, weighted=self._weighted
+            W @ total @ W.T, W @ noise @ W.T, W @ lost @ W.T, weighted=weighted
         )
 
     def _is_moving(self) -> bool:
@@ -203,8 +229,8 @@ class Estimation:
 
     # --- What is released -------------------------------------------------------------------
 
-    def _geometry(self) -> tuple[FloatArray, FloatArray, bool]:
-        """Return W (d, r), the mean of u u^T as far as it is seen, and whether |u| may exceed C."""
+    def _geometry(self) -> tuple[FloatArray, FloatArray, float]:
+        """Return W (d, r), the mean of u u^T as far as it is seen, and the stretch in W."""
         data, run = self._data, self._run
         R = data.row_bound
         centred = self._centred()
@@ -223,10 +249,11 @@ class Estimation:
             seen = np.maximum(values, least)
             W = W @ (vectors / np.sqrt(seen)) @ vectors.T
             J = (vectors * np.maximum(values / seen, _LEAST_SEEN)) @ vectors.T
-            if run.plan.budget is None:
-                break
-        longest = R * float(np.linalg.norm(W, 2))
-        return W, J, longest > run.plan.clip
+        if run.plan.budget is None:
+            return W, J, 1.0
+        # Where no row is as long as C, the noise is less beside rows that are.
+        stretch = max(run.plan.clip / (R * float(np.linalg.norm(W, 2))), 1.0)
+        return stretch * W, stretch**2 * J, stretch
 
     def _centred(self) -> FloatArray:
         """Return C, with which C^T x has features less their released means, shape (d, d)."""
@@ -327,6 +354,24 @@ class Estimation:
         r = z - y
         within: FloatArray = (np.abs(r) <= self._limit).astype(np.float64)
         return np.clip(r, -self._limit, self._limit), within
+
+
+def logistic_of_normal(rate: float, slope: float) -> tuple[float, float]:
+    """Return a and s with E sigma(a + s Z) = rate and E Z sigma(a + s Z) = slope, Z normal.
+
+    s is at most `_SPREAD`: from a model that is too steep Newton's method would diverge.
+    """
+    Z, spreads = np.linspace(-8.0, 8.0, 65), np.linspace(0.0, _SPREAD, 13)
+    density = np.exp(-0.5 * Z * Z)
+    density /= density.sum()
+    low, high = np.full(len(spreads), -100.0), np.full(len(spreads), 100.0)
+    for _ in range(60):
+        levels = 0.5 * (low + high)
+        risks = scipy.special.expit(levels[:, np.newaxis] + spreads[:, np.newaxis] * Z)
+        above = risks @ density > rate
+        low, high = np.where(above, low, levels), np.where(above, levels, high)
+    s = float(np.interp(slope, risks @ (density * Z), spreads))
+    return float(np.interp(s, spreads, levels)), s
 
 
 def _parts(last: tuple[float, float], steps: int, share: float) -> list[float]:
