@@ -334,14 +334,14 @@ class Estimation:
 
         A product with a matrix would give a row other bits in another place.
         """
-        U = np.empty((self._data.n, W.shape[1]))
-        for k, column in enumerate(W.T):
-            U[:, k] = self._margins(np.ascontiguousarray(column))
+        columns = np.empty((W.shape[1], self._data.n))
+        square = np.zeros(self._data.n)
+        for k, w in enumerate(W.T):
+            columns[k] = self._margins(np.ascontiguousarray(w))
+            square += columns[k] * columns[k]
+        U = np.ascontiguousarray(columns.T)
         if math.isinf(bound):
             return U, np.ones(len(U))
-        square = np.zeros(len(U))
-        for column in U.T:
-            square += column * column
         with np.errstate(divide="ignore", over="ignore"):
             return U, np.minimum(1.0, bound**2 / square)
 
