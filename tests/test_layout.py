@@ -91,8 +91,10 @@ IMPORTS = {
         "models/networks",
     },
     "plotting": set(),
+    "forecast": {"solvers/base", "solvers/releases", "models/losses"},
     "planning": {
         *(
+            "forecast",
             "solvers",
             "solvers/base",
             "privacy/*",

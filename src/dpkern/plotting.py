@@ -287,16 +287,17 @@ def plot_plan(
     path: Path,
     *,
     title: str = "",
+    quantity: str = "predicted test error above no privacy",
 ) -> Any:
-    """Draw predicted errors, a panel per quantity and a curve of points per solver.
+    """Draw what is predicted, a panel per thing that varies and a curve of points per solver.
 
-    Axes are logarithmic. Raises ImportError where matplotlib is
+    `quantity` is what curves are of. Axes are logarithmic. Raises ImportError where matplotlib is
     not installed.
     """
 
     figure = _figure((10.0, 5.2))
     drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (quantity, curves) in zip(drawn, panels.items(), strict=True):
+    for axes, (varied, curves) in zip(drawn, panels.items(), strict=True):
         for i, (solver, points) in enumerate(curves.items()):
             axes.plot(
                 *zip(*points, strict=True),
@@ -308,8 +309,8 @@ def plot_plan(
             )
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_xlabel(quantity, fontsize=10)
-    drawn[0].set_ylabel("predicted test error above no privacy")
+        axes.set_xlabel(varied, fontsize=10)
+    drawn[0].set_ylabel(quantity)
     drawn[-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _finished(figure, path, title, size=11)
 

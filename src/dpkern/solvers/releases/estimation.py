@@ -14,7 +14,7 @@ from dpkern.data.transform import one_silo
 from dpkern.kernels.glm import loss_derivatives
 from dpkern.models.losses import Loss
 from dpkern.models.scale import largest_target
-from dpkern.privacy import Budget, split_budget
+from dpkern.privacy import split_budget
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.base import Run
@@ -31,12 +31,12 @@ _MEANS, _ROWS, _WHITENED, _RESIDUALS, _SQUARES = range(5)  # their places
 # those before them have equal parts of the rest.
 _CURVATURES, _SCORES = (0.2, 0.5), (0.15, 0.7)
 # Rows of the second geometry are cut to so many times the square root of the dimension, at least.
-_GEOMETRY = 1.25
+GEOMETRY = 1.25
 # Residuals of least squares are cut to so many standard deviations, and before that to so many.
 _DEVIATIONS, _EARLY_DEVIATIONS = 4.0, 3.0
 # Spectral norms of the noise below which an eigenvalue of the geometry counts as that, and the
 # share of an eigenvalue of J above which the noise leaves a direction unknown.
-_FLOOR, _UNKNOWN = 2.0, 1.0 / 3.0
+FLOOR, _UNKNOWN = 2.0, 1.0 / 3.0
 # The least part of an eigenvalue's floor that the first steps take, and the deviations beyond which
 # a score at the last step says that the steps before have not come near.
 _LEAST_SEEN, _FAR = 0.25, 5.0
@@ -106,7 +106,9 @@ class Estimation:
         self._k = self._limit = 1.0 if self._loss.name == "logistic" else self._target
         if run.plan.budget is None:
             self._limit = math.inf
-        self._split(run.plan.budget, steps)
+        mu = None if run.plan.budget is None else run.plan.budget.mu
+        mus = divided(mu, self._loss.name, intercept=self._data.intercept, steps=steps)
+        self._mus, self._mu_of_curvatures, self._mu_of_scores = mus
         self._run.draw_no_conclusion()
         self.W, J, self._stretch = self._geometry()
         self._U, self._f = self._whitened(self.W, run.plan.clip)
@@ -115,22 +117,6 @@ class Estimation:
         self._J, self._std = self._top * self._n * J + self._penalty, 0.0
         self._matrices: list[tuple[FloatArray, float]] = []
         self._seen: list[tuple[FloatArray, FloatArray, float]] = []
-
-    def _split(self, budget: Budget | None, steps: int) -> None:
-        """Divide the budget over the releases."""
-        shares = [*_SHARES[:-2], *_parts(_CURVATURES, steps - 1, _SHARES[-2])]
-        shares += _parts(_SCORES, steps, _SHARES[-1])
-        mus: list[float | None] = [None] * len(shares)
-        if budget is not None:
-            counts = [1] * len(shares)
-            counts[_MEANS] = int(self._data.intercept)
-            counts[_RESIDUALS] = RESIDUAL_SUMS[self._loss.name]
-            used = [i for i, count in enumerate(counts) if count]
-            each = split_budget(budget.mu, [shares[i] for i in used], [counts[i] for i in used])
-            for i, mu in zip(used, each, strict=True):
-                mus[i] = mu
-        self._mus, self._mu_of_curvatures = mus[:-steps], [None, *mus[-2 * steps + 1 : -steps]]
-        self._mu_of_scores = mus[-steps:]
 
     def start(self) -> FloatArray:
         """Return theta of the model 0."""
@@ -239,12 +225,12 @@ class Estimation:
         r = W.shape[1]
         for what, bound, mu in (
             (ROWS, R, self._mus[_ROWS]),
-            (WHITENED, max(run.plan.clip, _GEOMETRY * math.sqrt(r)), self._mus[_WHITENED]),
+            (WHITENED, max(run.plan.clip, GEOMETRY * math.sqrt(r)), self._mus[_WHITENED]),
         ):
             U, f = self._whitened(W, bound)
             G, std = self._outer(what, U * np.sqrt(f)[:, np.newaxis], bound**2, mu)
             values, vectors = np.linalg.eigh(G / self._n)
-            of_noise = _FLOOR * std * math.sqrt(2.0 * r) / self._n
+            of_noise = FLOOR * std * math.sqrt(2.0 * r) / self._n
             least = max(of_noise, 1e-12 * float(values[-1]), 1e-300)
             seen = np.maximum(values, least)
             W = W @ (vectors / np.sqrt(seen)) @ vectors.T
@@ -372,6 +358,23 @@ def logistic_of_normal(rate: float, slope: float) -> tuple[float, float]:
         low, high = np.where(above, low, levels), np.where(above, levels, high)
     s = float(np.interp(slope, risks @ (density * Z), spreads))
     return float(np.interp(s, spreads, levels)), s
+
+
+def divided(
+    mu: float | None, loss: str, *, intercept: bool, steps: int
+) -> tuple[list[float | None], list[float | None], list[float | None]]:
+    """Divide mu over what is released once, and over curvatures and scores of the steps."""
+    shares = [*_SHARES[:-2], *_parts(_CURVATURES, steps - 1, _SHARES[-2])]
+    shares += _parts(_SCORES, steps, _SHARES[-1])
+    counts = [1] * len(shares)
+    counts[_MEANS], counts[_RESIDUALS] = int(intercept), RESIDUAL_SUMS[loss]
+    mus: list[float | None] = [None] * len(shares)
+    if mu is not None:
+        used = [i for i, count in enumerate(counts) if count]
+        each = split_budget(mu, [shares[i] for i in used], [counts[i] for i in used])
+        for i, part in zip(used, each, strict=True):
+            mus[i] = part
+    return mus[: 1 - 2 * steps], [None, *mus[1 - 2 * steps : -steps]], mus[-steps:]
 
 
 def _parts(last: tuple[float, float], steps: int, share: float) -> list[float]:
