@@ -437,7 +437,7 @@ def test_what_has_no_standard_errors_is_refused_before_any_release(tmp_path):
         (unbounded, "auto", {}, "target_bound"),
         (data, "auto", {"loss": "smoothed_hinge"}, "loss must be"),
         (data, "auto", {"l1": 0.1}, "l1 must be absent"),
-        (data, "auto", {"trust": "silo"}, "trust must be 'central'"),
+        (data, "auto", {"trust": "silo"}, "trust must be 'central' .* dpkern.meta_analysis"),
         (data, "auto", {"rounds": 3}, "rounds must be at least 4"),
         (data, "auto", {"inference": "yes"}, "inference must be True or False"),
     ):
@@ -459,6 +459,24 @@ def test_a_summary_with_l2_says_that_it_is_penalised():
     X, y = records("logistic")
     notes = [fit("logistic", X, y, l2=l2).summary().notes for l2 in (0.0, 0.1)]
     assert ["l2" in " ".join(lines) for lines in notes] == [False, True]
+
+
+def test_a_forest_plot_shows_what_noise_adds(tmp_path):
+    pytest.importorskip("matplotlib")
+    X, y = records("logistic", n=20_000)
+    summary = fit("logistic", np.column_stack([X, X[:, 0]]), y).summary()
+    (axes,) = summary.plot(tmp_path / "forest.png").axes
+    assert (tmp_path / "forest.png").stat().st_size > 1000
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["x0", "x1", "x2", "x3"]
+    lines = [np.array(line.get_xdata()) for line in axes.lines if line.get_linewidth() > 1.5]
+    whole, without = lines[0], lines[1]
+    row = summary[2]
+    assert math.isnan(summary[1].std_error)  # and is not drawn
+    np.testing.assert_allclose(np.log(whole), [row.low, row.high], rtol=1e-9)
+    share = np.diff(np.log(without)) / np.diff(np.log(whole))
+    assert share**2 == pytest.approx(1.0 - (row.noise_std / row.std_error) ** 2)
+    with pytest.raises(ValueError, match="needs a coefficient beside the intercept"):
+        fit("squared", *records("squared", p=1)).summary(contrasts={}).plot()
 
 
 def test_a_selection_has_no_intervals_and_is_refused_uncharged(tmp_path):
