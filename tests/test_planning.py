@@ -282,6 +282,8 @@ def test_forecast_says_how_many_records_are_needed():
     assert not forecast(int(0.98 * least)).is_answered
     assert forecast(1000, epsilon=0.3).least_records > least
     assert forecast(1000, neighbours="add_remove").least_records < least
+    # Here the noise of the geometry hides more than that of the curvatures.
+    assert not forecast(1000, epsilon=3.0, loss="huber").is_answered
     rare = forecast(50_000, rate=0.01)
     assert not rare.is_answered
     assert forecast(50_000, rate=0.99).growth == pytest.approx(rare.growth)
