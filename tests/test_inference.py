@@ -15,7 +15,7 @@ from makers import BUDGET
 import dpkern as dpk
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
-from dpkern.solvers.releases.estimation import logistic_of_normal
+from dpkern.solvers.releases.estimation import Estimation, logistic_of_normal
 
 LOSSES = {"logistic": "logistic", "huber": dpk.losses.Huber(0.5), "squared": "squared"}
 each_loss = pytest.mark.parametrize("name", LOSSES)
@@ -337,6 +337,30 @@ def test_few_records_have_no_standard_errors():
     summary = fit("logistic", X, y).summary()
     assert all(math.isnan(row.std_error) and math.isnan(row.low) for row in summary)
     assert "nan" not in str(summary)
+
+
+@pytest.mark.parametrize("name", ["logistic", "huber"])
+def test_standard_errors_are_near_those_with_exact_curvatures(name, monkeypatch):
+    """Within 10 % of an oracle that has the same noise on scores alone."""
+    X, y = records(name, n=20_000)
+    w, ratios, estimate = fit(name, X, y, budget=None).w, [], Estimation.estimate
+
+    def compared(releases):
+        found, inference = estimate(releases)
+        U, f = releases._U, releases._f
+        s, q = releases._scores(w)
+        J = (U.T * (f * q)) @ U
+        Q = (U.T * (f**2 * (q if name == "logistic" else s**2))) @ U
+        noise = 1.0 / sum(1.0 / std**2 for *_, std in releases._seen)
+        half = releases.W @ np.linalg.inv(J)
+        oracle = half @ (Q + noise * np.eye(len(Q))) @ half.T
+        ratios.append(np.sqrt(np.diag(inference.covariance) / np.diag(oracle)))
+        return found, inference
+
+    monkeypatch.setattr(Estimation, "estimate", compared)
+    for k in range(6):
+        fit(name, X, y, budget=dpk.Budget(epsilon=2.0, delta=1e-6), rng=k)
+    assert 0.9 < np.mean(ratios) < 1.1
 
 
 # ------------------------------------------------------------------------------------- the table
