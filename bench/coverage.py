@@ -188,8 +188,8 @@ def cells(options: argparse.Namespace) -> list[Cell]:
 _LEAST = 0.01  # a share that counts as an answer
 _HEAD = ["cell", "answered", "coverage", "least and most", "width", "std. error over deviation"]
 _ABOUT = """\
-`python -m bench.coverage`: coverage of 95 % intervals in {repetitions} repetitions, in the mean of
-coefficients and of the ones with the least and the most; the median width over that without
+`python -m bench.coverage`: coverage of 95 % intervals in {repetitions} repetitions or more, in the
+mean of coefficients and of the ones with the least and the most; the median width over that without
 privacy, of the coefficient in the middle; and the median standard error over the standard deviation
 of the estimates. Not answered is where the noise hides what is to be known.
 """

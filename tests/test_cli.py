@@ -1377,6 +1377,16 @@ def test_closed_streams_cost_only_what_is_printed(tmp_path, monkeypatch, closed,
     assert model.exists() == (command == "fit")
 
 
+def test_plan_forecasts_standard_errors(capsys):
+    sizes = ["--records", "50000", "--features", "4", "--epsilon", "1", "--delta", "1e-6"]
+    assert main(["plan", *sizes, "--inference"]) == 0
+    assert "standard errors grow by about 1." in capsys.readouterr().out
+    assert main(["plan", *sizes, "--inference", "--rate", "0.01"]) == 0
+    assert "no standard errors are to be expected" in capsys.readouterr().out
+    assert main(["plan", *sizes, "--rate", "0.01"]) != 0
+    assert "rate must be left out without inference=True" in capsys.readouterr().err
+
+
 def test_a_remark_that_nobody_reads_ends_no_run(monkeypatch):
     class Broken(StringIO):
         def write(self, text):

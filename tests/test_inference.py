@@ -15,6 +15,7 @@ from makers import BUDGET
 import dpkern as dpk
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
+from dpkern.solvers.releases.estimation import Estimation, logistic_of_normal
 
 LOSSES = {"logistic": "logistic", "huber": dpk.losses.Huber(0.5), "squared": "squared"}
 each_loss = pytest.mark.parametrize("name", LOSSES)
@@ -45,6 +46,16 @@ def fit(name, X, y, budget=BUDGET, rng=0, **options):
     }
     data = silo_data(name, X, y, **options)
     return dpk.solve("auto", data, budget=budget, loss=LOSSES[name], rng=rng, inference=True, **how)
+
+
+LARGE = dpk.Budget(epsilon=4.0, delta=1e-6)
+
+
+def z_scores(result, truth):
+    """Errors of estimates over their standard errors, the intercept first."""
+    return [
+        (row.estimate - v) / row.std_error for row, v in zip(result.summary(), truth, strict=True)
+    ]
 
 
 # ---------------------------------------------------------------------------- without a budget
@@ -221,7 +232,7 @@ def test_sums_are_those_of_numpy(releases):
 def test_intervals_cover_and_p_values_are_uniform(name):
     """Of 300 draws of responses and noise: the third coefficient is 0."""
     w = np.array([0.7, -0.5, 0.0])
-    rng, z_scores, p_values = np.random.default_rng(0), [], []
+    rng, scores, p_values = np.random.default_rng(0), [], []
     X = rng.uniform(-1.0, 1.0, (6000, 3))
     for k in range(300):
         z = X @ w - 0.3
@@ -229,13 +240,10 @@ def test_intervals_cover_and_p_values_are_uniform(name):
             y = np.where(rng.random(len(X)) < scipy.special.expit(z), 1.0, -1.0)
         else:
             y = z + 0.4 * rng.standard_normal(len(X))
-        summary = fit(name, X, y, budget=dpk.Budget(epsilon=1.0, delta=1e-6), rng=k).summary()
-        truth = [-0.3, *w]
-        z_scores.append(
-            [(row.estimate - v) / row.std_error for row, v in zip(summary, truth, strict=True)]
-        )
-        p_values.append(summary[3].p_value)
-    covered = np.abs(z_scores) <= 1.96
+        result = fit(name, X, y, budget=dpk.Budget(epsilon=1.0, delta=1e-6), rng=k)
+        scores.append(z_scores(result, [-0.3, *w]))
+        p_values.append(result.summary()[3].p_value)
+    covered = np.abs(scores) <= 1.96
     assert 0.93 <= covered.mean() <= 0.975
     assert covered.mean(axis=0).min() >= 0.90
     assert scipy.stats.kstest(p_values, "uniform").pvalue > 1e-3
@@ -254,17 +262,68 @@ def test_a_column_that_another_determines_has_no_standard_error():
 
 @pytest.mark.parametrize("name", ["logistic", "huber"])
 def test_what_has_not_converged_has_no_standard_errors(name):
-    """Risks near 0, and targets that are far beyond the loss's quadratic part."""
+    """Risks of nearly 0 or 1, and targets that are far beyond the loss's quadratic part."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (50_000, 4))
     z = X @ [1.0, -0.5, 0.3, 0.0] - 4.0
-    budget, bound = dpk.Budget(epsilon=4.0, delta=1e-6), {}
+    bound = {}
     if name == "logistic":
-        y = np.where(rng.random(len(X)) < scipy.special.expit(z), 1.0, -1.0)
+        y = np.where(rng.random(len(X)) < scipy.special.expit(15.0 * z + 60.0), 1.0, -1.0)
     else:
         y, bound = 50.0 * z + rng.standard_normal(len(X)), {"target_bound": 1000.0}
-    summaries = [fit(name, X, y, budget=budget, rng=k, **bound).summary() for k in range(5)]
+    summaries = [fit(name, X, y, budget=LARGE, rng=k, **bound).summary() for k in range(5)]
     assert sum(math.isnan(row.std_error) for s in summaries for row in s) >= 20
+
+
+def rare(a=-4.0, w=(1.0, -0.5, 0.3, 0.0), n=50_000, draws=5):
+    """Draws of an outcome of a few per cent, and the coefficients, the intercept first."""
+    rng, truth = np.random.default_rng(0), np.array([a, *w])
+    X = rng.uniform(-1.0, 1.0, (n, 4))
+    for _ in range(draws):
+        risks = scipy.special.expit(X @ truth[1:] + a)
+        yield X, np.where(rng.random(n) < risks, 1.0, -1.0), truth
+
+
+@pytest.mark.parametrize("outcome", [1.0, -1.0])
+def test_rare_outcomes_have_standard_errors(outcome):
+    """The rare one is coded by 1 or by -1."""
+    for k, (X, y, truth) in enumerate(rare()):
+        assert (
+            np.abs(z_scores(fit("logistic", X, outcome * y, LARGE, k), outcome * truth)).max() < 4
+        )
+
+
+@pytest.mark.statistical
+def test_intervals_of_rare_outcomes_cover():
+    """Of 200 draws of an outcome of 2 per cent."""
+    z = [
+        z_scores(fit("logistic", X, y, LARGE, k), truth)
+        for k, (X, y, truth) in enumerate(rare(draws=200))
+    ]
+    answered = np.isfinite(z)
+    assert answered.mean() >= 0.95
+    covered = (np.abs(z) <= 1.96)[answered]
+    assert 0.92 <= covered.mean() <= 0.98
+
+
+@pytest.mark.parametrize(("a", "s"), [(0.3, 0.2), (-4.0, 1.0), (2.0, 1.4)])
+def test_the_start_is_the_logistic_model_of_normal_rows(a, s):
+    def moment(power):
+        def of(z):
+            return z**power * scipy.special.expit(a + s * z) * math.exp(-z * z / 2.0)
+
+        return scipy.integrate.quad(of, -12.0, 12.0)[0] / math.sqrt(2.0 * math.pi)
+
+    assert logistic_of_normal(moment(0), moment(1)) == pytest.approx((a, s), abs=0.01)
+
+
+def test_noise_is_for_rows_as_long_as_they_can_be():
+    """A larger bound of whitened rows than any has changes nothing."""
+    X, y = records("logistic", n=40_000)
+    found = [fit("logistic", X, y, clip=clip).inference for clip in (12.0, 120.0)]
+    assert not any(one.weighted for one in found)
+    stds = [np.sqrt(np.diag(one.noise)) for one in found]
+    np.testing.assert_allclose(*stds, rtol=0.1)
 
 
 def test_methods_say_what_standard_errors_are():
@@ -278,6 +337,30 @@ def test_few_records_have_no_standard_errors():
     summary = fit("logistic", X, y).summary()
     assert all(math.isnan(row.std_error) and math.isnan(row.low) for row in summary)
     assert "nan" not in str(summary)
+
+
+@pytest.mark.parametrize("name", ["logistic", "huber"])
+def test_standard_errors_are_near_those_with_exact_curvatures(name, monkeypatch):
+    """Within 10 % of an oracle that has the same noise on scores alone."""
+    X, y = records(name, n=20_000)
+    w, ratios, estimate = fit(name, X, y, budget=None).w, [], Estimation.estimate
+
+    def compared(releases):
+        found, inference = estimate(releases)
+        U, f = releases._U, releases._f
+        s, q = releases._scores(w)
+        J = (U.T * (f * q)) @ U
+        Q = (U.T * (f**2 * (q if name == "logistic" else s**2))) @ U
+        noise = 1.0 / sum(1.0 / std**2 for *_, std in releases._seen)
+        half = releases.W @ np.linalg.inv(J)
+        oracle = half @ (Q + noise * np.eye(len(Q))) @ half.T
+        ratios.append(np.sqrt(np.diag(inference.covariance) / np.diag(oracle)))
+        return found, inference
+
+    monkeypatch.setattr(Estimation, "estimate", compared)
+    for k in range(6):
+        fit(name, X, y, budget=dpk.Budget(epsilon=2.0, delta=1e-6), rng=k)
+    assert 0.9 < np.mean(ratios) < 1.1
 
 
 # ------------------------------------------------------------------------------------- the table
@@ -351,6 +434,8 @@ def test_a_summary_shows_ratios_and_survives_a_file(tmp_path):
         (lambda r: r.summary(contrasts={"a": {"x9": 1.0}}), "names no coefficient 'x9'"),
         (lambda r: r.summary(contrasts=["x0"]), "contrasts must map labels"),
         (lambda r: r.summary(contrasts={"a": "x0"}), r"contrasts\['a'\] must map names"),
+        (lambda r: r.summary(contrasts={1: {"x0": 1.0}}), "contrasts must have text as labels"),
+        (lambda r: r.summary(contrasts={"a": {0: 1.0}}), "names no coefficient 0"),
         (lambda r: r.summary(contrasts={"a": {"x0": math.nan}}), r"contrasts\['a'\]\['x0'\] must"),
     ],
 )
@@ -376,7 +461,7 @@ def test_what_has_no_standard_errors_is_refused_before_any_release(tmp_path):
         (unbounded, "auto", {}, "target_bound"),
         (data, "auto", {"loss": "smoothed_hinge"}, "loss must be"),
         (data, "auto", {"l1": 0.1}, "l1 must be absent"),
-        (data, "auto", {"trust": "silo"}, "trust must be 'central'"),
+        (data, "auto", {"trust": "silo"}, "trust must be 'central' .* dpkern.meta_analysis"),
         (data, "auto", {"rounds": 3}, "rounds must be at least 4"),
         (data, "auto", {"inference": "yes"}, "inference must be True or False"),
     ):
@@ -398,6 +483,43 @@ def test_a_summary_with_l2_says_that_it_is_penalised():
     X, y = records("logistic")
     notes = [fit("logistic", X, y, l2=l2).summary().notes for l2 in (0.0, 0.1)]
     assert ["l2" in " ".join(lines) for lines in notes] == [False, True]
+
+
+def test_a_forest_plot_shows_what_noise_adds(tmp_path):
+    pytest.importorskip("matplotlib")
+    X, y = records("logistic", n=20_000)
+    summary = fit("logistic", np.column_stack([X, X[:, 0]]), y).summary()
+    (axes,) = summary.plot(tmp_path / "forest.png").axes
+    assert (tmp_path / "forest.png").stat().st_size > 1000
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["x0", "x1", "x2", "x3"]
+    lines = [np.array(line.get_xdata()) for line in axes.lines if line.get_linewidth() > 1.5]
+    whole, without = lines[0], lines[1]
+    row = summary[2]
+    assert math.isnan(summary[1].std_error)  # and is not drawn
+    np.testing.assert_allclose(np.log(whole), [row.low, row.high], rtol=1e-9)
+    share = np.diff(np.log(without)) / np.diff(np.log(whole))
+    assert share**2 == pytest.approx(1.0 - (row.noise_std / row.std_error) ** 2)
+    with pytest.raises(ValueError, match="needs a coefficient beside the intercept"):
+        fit("squared", *records("squared", p=1)).summary(contrasts={}).plot()
+
+
+def test_a_selection_has_no_intervals_and_is_refused_uncharged(tmp_path):
+    from dpkern.estimators import DPLogisticRegression, PrivateSearchCV
+
+    X, y = records("logistic", n=300)
+    accountant = dpk.Accountant(tmp_path / "ledger", epsilon=9.0, delta=1e-4)
+    data, how = silo_data("logistic", X, y), {"budget": BUDGET, "accountant": accountant}
+    for own in ({"solver": "newton_inference"}, {"solver": "ridge", "inference": True}):
+        with pytest.raises(ValueError, match="in a selection: intervals of the best"):
+            dpk.select({"l2": [0.1, 1.0]}, data, **own, **how)
+    bounds = {"classes": [-1.0, 1.0], "feature_range": (-1.0, 1.0), "accountant": accountant}
+    model = DPLogisticRegression(inference=True, **bounds)
+    with pytest.raises(ValueError, match="inference must be False in a selection"):
+        PrivateSearchCV(model, {"C": [1.0, 10.0]}).fit(X, y)
+    choice = {"inference": [False, True]}
+    with pytest.raises(ValueError, match="inference must be False in a selection"):
+        PrivateSearchCV(DPLogisticRegression(**bounds), choice).fit(X, y)
+    assert not accountant.entries
 
 
 def test_estimators_have_a_summary():

@@ -59,6 +59,7 @@ IMPORTS = {
         "party",
         *("solvers/base", "privacy/*", "kernels", "data", *MODELS, "stream", "io"),
     },
+    "pooling": {"solvers", "solvers/base"},
     "solvers/releases": {
         *("solvers/base", "solvers/releases", "privacy/*", "papers/noise", "kernels", "data"),
         *(*MODELS, "stream"),
@@ -91,8 +92,10 @@ IMPORTS = {
         *("models/networks", "models/losses"),
     },
     "plotting": set(),
+    "forecast": {"solvers/base", "solvers/releases", "models/losses"},
     "planning": {
         *(
+            "forecast",
             "solvers",
             "solvers/base",
             "privacy/*",

@@ -237,3 +237,93 @@ def test_messages_between_machines_take_their_time():
     assert [row.error for row in slow.values()] == [here[name].error for name in slow]
     with pytest.raises(ValueError, match="transport must be"):
         dpk.plan(30_000, 124, transport="post", **how)
+
+
+# ------------------------------------------------------------------------- standard errors
+
+
+def forecast(n, d=5, *, epsilon=1.0, **how):
+    budget = dpk.Budget(epsilon=epsilon, delta=1e-6)
+    return dpk.plan(n, d, budget=budget, row_bound=math.sqrt(d), inference=True, **how).forecast
+
+
+@pytest.mark.parametrize("loss", ["logistic", "huber", "squared"])
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+def test_forecast_growth_is_that_of_fits(loss, epsilon):
+    """Within 20 %, of columns with a third of their range as standard deviation."""
+    rng, n = np.random.default_rng(0), 20_000
+    X = np.clip(rng.standard_normal((n, 4)) / 3.0, -1.0, 1.0)
+    z, kind = X @ [1.0, -0.5, 0.3, 0.0], loss
+    options = {"task": "regression", "target_bound": 5.0}
+    y = z + 0.5 * rng.standard_normal(n)
+    if loss == "logistic":
+        options = {"task": "classification", "classes": (-1.0, 1.0)}
+        y = np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-z)), 1.0, -1.0)
+    elif loss == "huber":
+        kind = dpk.losses.Huber(0.65)
+    data = dpk.SiloData(X, y, [0, n], intercept=True, feature_range=(-1.0, 1.0), **options)
+
+    def errors(budget, seed=None):
+        found = dpk.solve("auto", data, budget=budget, loss=kind, inference=True, rng=seed)
+        return np.sqrt(np.diag(found.inference.covariance))
+
+    budget = dpk.Budget(epsilon=epsilon, delta=1e-6)
+    growth = np.median([errors(budget, seed) for seed in range(5)], axis=0) / errors(None)
+    found = forecast(n, epsilon=epsilon, loss=kind)
+    assert found.is_answered
+    assert found.growth == pytest.approx(np.median(growth), rel=0.2)
+
+
+def test_forecast_says_how_many_records_are_needed():
+    few = forecast(1000)
+    assert not few.is_answered
+    least = few.least_records
+    assert forecast(int(1.01 * least)).is_answered
+    assert not forecast(int(0.98 * least)).is_answered
+    assert forecast(1000, epsilon=0.3).least_records > least
+    assert forecast(1000, neighbours="add_remove").least_records < least
+    # Here the noise of the geometry hides more than that of the curvatures.
+    assert not forecast(1000, epsilon=3.0, loss="huber").is_answered
+    rare = forecast(50_000, rate=0.01)
+    assert not rare.is_answered
+    assert forecast(50_000, rate=0.99).growth == pytest.approx(rare.growth)
+    assert rare.least_records > 10 * least
+
+
+def test_the_forecast_has_the_settings_of_the_fit():
+    data = make_data(n=3000, m=1)
+    result = dpk.solve("auto", data, budget=BUDGET, inference=True, rng=0)
+    settings = dpk.plan(3000, 7, budget=BUDGET, row_bound=1.0, inference=True).forecast.settings
+    assert {name: result.parameters[name] for name in settings} == settings
+
+
+def test_a_plan_of_standard_errors_says_what_is_to_be_expected(tmp_path):
+    pytest.importorskip("matplotlib")
+    plan = dpk.plan(20_000, 5, budget=BUDGET, row_bound=2.0, inference=True)
+    assert "standard errors grow by about 1." in str(plan)
+    assert "standard errors grow" in plan._repr_html_()
+    plan.plot(tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").stat().st_size > 1000
+    none = dpk.plan(500, 5, budget=BUDGET, row_bound=2.0, inference=True)
+    assert "no standard errors are to be expected" in str(none)
+    with pytest.raises(ValueError, match="inference must be False for a table"):
+        plan.best  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"trust": "silo"}, "trust must be 'central' with inference=True"),
+        ({"loss": "smoothed_hinge"}, "loss must be 'logistic' or 'squared' or 'huber' with"),
+        ({"n_classes": 3}, "n_classes must be 2 with inference=True"),
+        ({"l2": 0.1}, "l2 must be 0.0 with inference=True"),
+        ({"transport": "flower"}, "transport must be None with inference=True"),
+        ({"rate": 1.0}, "rate must lie strictly between 0 and 1"),
+        ({"rate": 0.1, "inference": False}, "rate must be left out without inference=True"),
+        ({"rate": 0.1, "loss": "squared"}, "rate must be left out without two classes"),
+        ({"inference": "yes"}, "inference must be True or False"),
+    ],
+)
+def test_what_has_no_forecast_is_refused_by_name(how, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        dpk.plan(5000, 5, budget=BUDGET, row_bound=2.0, **{"inference": True} | how)

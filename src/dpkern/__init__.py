@@ -16,6 +16,7 @@ from dpkern.models import losses, penalties
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
 from dpkern.planning import plan
+from dpkern.pooling import meta_analysis
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant, BudgetSpentError
 from dpkern.ranges import private_range
@@ -36,9 +37,9 @@ __all__ = [
     "MLP", "Accountant", "Budget", "BudgetSpentError", "Certificate", "Cluster", "Federation",
     "NoiseStream",
     "Oracle", "PublicEncoder", "Schema", "SiloData", "SolverResult", "audit", "audit_one_run",
-    "audit_scores", "datasets", "describe", "evaluate", "kernels", "load", "losses", "penalties",
-    "plan", "privacy", "private_range", "read_parquet", "select", "solve", "solve_many", "solvers",
-    "verify",
+    "audit_scores", "datasets", "describe", "evaluate", "kernels", "load", "losses",
+    "meta_analysis", "penalties", "plan", "privacy", "private_range", "read_parquet", "select",
+    "solve", "solve_many", "solvers", "verify",
 ]
 # fmt: on
 

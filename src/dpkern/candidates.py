@@ -21,6 +21,10 @@ Given: TypeAlias = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 _PROBES = 16
 # Arguments that would show losing runs, and monitors, which might hold records.
 _NOT_TAKEN = ("budget", "rng", "callback", "progress", "monitor", "accountant")
+_TOO_GOOD = (
+    "intervals of the best of several fits do not cover; select on other records, and fit one "
+    "model with inference=True"
+)
 # What leaves a run exactly Gaussian DP, and only its result to be seen.
 _EXACT = {
     "trust": ("central",),
@@ -98,11 +102,15 @@ class Candidates:
         """Return all arguments of a candidate, or raise by what is public about it."""
         arguments = {**self.shared, **settings}
         name = arguments.pop("solver")
+        if arguments.pop("inference", False):
+            raise ValueError(f"inference must be False in a selection: {_TOO_GOOD}")
         check_choice("solver", name, SOLVERS)
         for argument in _NOT_TAKEN:
             if argument in arguments:
                 raise TypeError(f"{argument} must be left out of the candidates of a selection")
         declaration = SOLVERS[name].declaration
+        if declaration.estimates:
+            raise ValueError(f"solver must not be {name!r} in a selection: {_TOO_GOOD}")
         if not declaration.gaussian:
             raise ValueError(f"solver must be one of Gaussian DP in a selection, got {name!r}")
         values = declaration.complete(arguments)

@@ -12,10 +12,11 @@ import numpy as np
 
 from dpkern import kernels
 from dpkern._html import table
-from dpkern._numbers import count, not_negative, positive
+from dpkern._numbers import count, not_negative, positive, probability
 from dpkern._text import aligned, figure
 from dpkern.data import SiloData
 from dpkern.data.labels import target_bounds
+from dpkern.forecast import Forecast, forecast
 from dpkern.models.losses import Loss, get_loss
 from dpkern.models.scale import margin_scale, softmax_scale
 from dpkern.plotting import plot_plan
@@ -79,26 +80,35 @@ _HEAD = ["solver", "rounds", "steps", "clip", "step", "noise", "signal", "error"
 
 @dataclass(frozen=True)
 class Plan:
-    """The result of `dpkern.plan`: a table of solvers, the one to take first."""
+    """The result of `dpkern.plan`: a table of solvers, the one to take first.
+
+    With ``inference=True`` it has a `forecast` of standard errors in place of `rows`.
+    """
 
     n: int
     d: int
     budget: Budget
     rows: tuple[Planned, ...]
     arguments: Mapping[str, Any]
+    forecast: Forecast | None = None
 
     @property
     def best(self) -> Planned:
         """The solver that ``solve("auto", ...)`` takes."""
+        if self.forecast is not None:
+            raise ValueError("inference must be False for a table of solvers, see `forecast`")
         return self.rows[0]
 
     def __str__(self) -> str:
         spent = f"mu {self.budget.mu:.4g}"
         if self.budget.epsilon is not None:
             spent = f"epsilon {self.budget.epsilon:g}, delta {self.budget.delta:g}, {spent}"
+        head = f"{self.n} records, {self.d} coefficients; {spent}"
+        if self.forecast is not None:
+            return f"{head}\n\n{self.forecast}\n\nnothing here was read from records"
         return "\n".join(
             [
-                f"{self.n} records, {self.d} coefficients; {spent}",
+                head,
                 "",
                 *aligned([_HEAD, *map(_cells, self.rows)]),
                 "",
@@ -111,13 +121,16 @@ class Plan:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        first, *_, last = str(self).split("\n\n")
+        first, *rest, last = str(self).split("\n\n")
+        if self.forecast is not None:
+            return table(first, [[line] for line in rest[0].split("\n")], note=last)
         return table(first, map(_cells, self.rows), head=_HEAD, note=last)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return a figure of the predicted error over epsilon and over the number of records.
 
-        It is written as a PNG where a path is given.
+        With ``inference=True`` it is of the growth of standard errors, where there are any. It is
+        written as a PNG where a path is given.
 
         Raises ImportError where matplotlib is not installed.
         """
@@ -136,6 +149,7 @@ class Plan:
             {unit: _curves(over_budget), "number of records": _curves(over_n)},
             path,
             title=f"predicted for {self.n} records of {self.d} coefficients",
+            **({} if self.forecast is None else {"quantity": "standard errors over no privacy"}),
         )
 
 
@@ -143,6 +157,8 @@ def _curves(plans: Iterable[tuple[float, Plan]]) -> dict[str, list[tuple[float, 
     """Return the points (x, predicted error) of every solver."""
     curves: dict[str, list[tuple[float, float]]] = {}
     for x, found in plans:
+        if found.forecast is not None and found.forecast.is_answered:
+            curves.setdefault("newton_inference", []).append((x, found.forecast.growth))
         for row in found.rows:
             curves.setdefault(row.solver, []).append((x, row.error))
     return curves
@@ -179,6 +195,8 @@ def plan(
     n_classes: int = 2,
     target_bound: float | tuple[float, float] = 1.0,
     transport: str | None = None,
+    inference: bool = False,
+    rate: float = 0.5,
 ) -> Plan:
     """Say what a budget buys for a linear model, from public numbers alone.
 
@@ -205,6 +223,12 @@ def plan(
     transport : {"processes", "flower", "mpyc"}, optional
         How silos in processes of their own reach each other (docs/federation.md): the rows are
         those of solvers that can be run so, and seconds have what their messages take.
+    inference : bool
+        Whether to forecast standard errors, in place of comparing solvers: `Plan.forecast`, of
+        targets whose residuals have a deviation near delta / 1.3 for Huber's loss.
+    rate : float
+        Share of the records with one of two labels, as far as it is known without them, for
+        ``inference=True``: rare outcomes need more records.
 
     Returns
     -------
@@ -246,6 +270,13 @@ def plan(
         raise ValueError(f"m must be at most the {n} records, got {m}")
     if not math.isfinite(phi.smoothness):
         raise ValueError(f"loss must have a bounded second derivative, got {phi.name!r}")
+    if not isinstance(inference, bool | np.bool_):
+        raise TypeError(f"inference must be True or False, got {inference!r}")
+    if inference:
+        _check_inference(phi, trust, K, l2, transport)
+    if probability("rate", rate) != 0.5 and not (inference and phi.task == "classification"):
+        why = "two classes" if inference else "inference=True"
+        raise ValueError(f"rate must be left out without {why}, got {rate!r}")
     if K > 2 and phi.name != "logistic":
         raise ValueError(f"loss must be 'logistic' for {K} classes, got {phi.name!r}")
     numbers = PublicNumbers.of(
@@ -263,6 +294,21 @@ def plan(
         penalty=l2,
         pull=l2,
     )
+    arguments = {
+        "row_bound": bound,
+        "loss": phi,
+        "m": m,
+        "trust": trust,
+        "neighbours": neighbours,
+        "l2": l2,
+        "n_classes": K,
+        "target_bound": largest,
+        "transport": transport,
+        "inference": inference,
+        "rate": rate,
+    }
+    if inference:
+        return Plan(n, d, budget, (), arguments, forecast(numbers, phi, n, rate))
     pace = seconds_of_an_entry(n, d)
     stated = {"trust": trust, "neighbours": neighbours, "budget": budget, "calibration": "sound"}
     # Hidden local steps have no bound for added records, nor for other than linear models.
@@ -282,18 +328,21 @@ def plan(
     exact = K == 2 and phi.name == "squared" and moments_suffice(numbers)
     first = chosen(trust, "softmax" if K > 2 else None, moments=exact)
     order = sorted(rows, key=lambda row: (row.solver != first, row.error))
-    arguments = {
-        "row_bound": bound,
-        "loss": phi,
-        "m": m,
-        "trust": trust,
-        "neighbours": neighbours,
-        "l2": l2,
-        "n_classes": K,
-        "target_bound": largest,
-        "transport": transport,
-    }
     return Plan(n, d, budget, tuple(order), arguments)
+
+
+def _check_inference(phi: Loss, trust: str, K: int, l2: float, transport: str | None) -> None:
+    """Refuse arguments with which there are no standard errors, or no forecast of them."""
+    for name, value, must in (
+        ("loss", phi.name, ("logistic", "squared", "huber")),
+        ("trust", trust, ("central",)),
+        ("n_classes", K, (2,)),
+        ("l2", l2, (0.0,)),
+        ("transport", transport, (None,)),
+    ):
+        if value not in must:
+            allowed = " or ".join(map(repr, must))
+            raise ValueError(f"{name} must be {allowed} with inference=True, got {value!r}")
 
 
 def _planned(

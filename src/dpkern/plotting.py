@@ -287,16 +287,17 @@ def plot_plan(
     path: Path,
     *,
     title: str = "",
+    quantity: str = "predicted test error above no privacy",
 ) -> Any:
-    """Draw predicted errors, a panel per quantity and a curve of points per solver.
+    """Draw what is predicted, a panel per thing that varies and a curve of points per solver.
 
-    Axes are logarithmic. Raises ImportError where matplotlib is
+    `quantity` is what curves are of. Axes are logarithmic. Raises ImportError where matplotlib is
     not installed.
     """
 
     figure = _figure((10.0, 5.2))
     drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (quantity, curves) in zip(drawn, panels.items(), strict=True):
+    for axes, (varied, curves) in zip(drawn, panels.items(), strict=True):
         for i, (solver, points) in enumerate(curves.items()):
             axes.plot(
                 *zip(*points, strict=True),
@@ -308,10 +309,65 @@ def plot_plan(
             )
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_xlabel(quantity, fontsize=10)
-    drawn[0].set_ylabel("predicted test error above no privacy")
+        axes.set_xlabel(varied, fontsize=10)
+    drawn[0].set_ylabel(quantity)
     drawn[-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _finished(figure, path, title, size=11)
+
+
+@dataclass(frozen=True)
+class ForestRow:
+    """An estimate with its whole interval, and the one that it would have without noise.
+
+    They are NaN where there are none; `text` says the whole one.
+    """
+
+    name: str
+    estimate: float
+    whole: tuple[float, float]
+    without: tuple[float, float]
+    text: str
+
+
+def plot_forest(
+    rows: Sequence[ForestRow], path: Path, *, axis: str, level: float, ratios: bool
+) -> Any:
+    """Draw estimates below one another, with a line at no effect.
+
+    Ratios have a logarithmic axis. Raises ValueError without a row, and ImportError where
+    matplotlib is not installed.
+    """
+    if not rows:
+        raise ValueError("a forest plot needs a coefficient beside the intercept, got none")
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    figure = _figure((7.0, 1.3 + 0.3 * len(rows)))
+    axes = figure.subplots()
+    for y, row in enumerate(rows):
+        if math.isfinite(row.whole[0]):
+            style = {"solid_capstyle": "butt", "zorder": 2}
+            axes.plot(row.whole, [y, y], color=_COLOURS[1], linewidth=2.0, **style)
+            axes.plot(row.without, [y, y], color=_COLOURS[0], linewidth=5.0, **style)
+            axes.plot(row.estimate, y, "D", color="black", markersize=4, zorder=3)
+        place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8}
+        axes.annotate(row.text, (1.02, y), **place)
+    axes.plot(
+        [], [], color=_COLOURS[0], linewidth=5.0, label=f"{100 * level:g} % interval without noise"
+    )
+    axes.plot([], [], color=_COLOURS[1], linewidth=2.0, label="wider by the noise")
+    axes.axvline(float(ratios), color="#444444", linewidth=1.0, linestyle=(0, (6, 3)), zorder=1)
+    if ratios:
+        axes.set_xscale("log")
+        low, high = axes.get_xlim()
+        far = high > 10.0 * low
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if far else MaxNLocator(6))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=8)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel(axis, fontsize=9)
+    figure.legend(loc="outside lower center", frameon=False, fontsize=8, ncols=2)
+    return _finished(figure, path, "", grid="x")
 
 
 def plot_spending(

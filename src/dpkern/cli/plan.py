@@ -34,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--target-bound", type=_arguments.target_bound, default=1.0, metavar="B", help=bound)
     how = "how silos on their own machines reach each other: seconds count their messages"
     add("--transport", choices=("processes", "flower", "mpyc"), help=how)
+    add("--inference", action="store_true", help="by how much standard errors grow")
+    rate = "share of one of two labels, if it is known, for --inference (default: 0.5)"
+    add("--rate", type=float, default=0.5, metavar="P", help=rate)
     add("--no-intercept", action="store_true", help="no constant beside the features")
     add("--plot", metavar="FILE.png", help="predicted error over epsilon and over the records")
 
@@ -53,6 +56,8 @@ def run(arguments: argparse.Namespace) -> None:
         "n_classes": arguments.classes,
         "target_bound": arguments.target_bound,
         "transport": arguments.transport,
+        "inference": arguments.inference,
+        "rate": arguments.rate,
     }
     if arguments.plot is not None:
         _output.refuse_picture(arguments.plot)

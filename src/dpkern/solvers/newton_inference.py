@@ -6,7 +6,7 @@ Avella-Medina, Bradshaw, Loh, "Differentially private inference via noisy optimi
 Statistics 51 (2023), Algorithm 2:
 
     m = sum_i x_i + noise                                          columns are centred by it
-    G = sum_i x_i x_i^T + noise,  and once more in its own coordinates           W = (G/n)^-1/2
+    G = sum_i x_i x_i^T + noise,  and once more in its own coordinates         W = a (G/n)^-1/2
     u_i = W^T x_i,  f_i = min(1, C^2 / |u_i|^2)                        |f_i u_i| <= C, whatever x_i
     w = W theta, theta = 0, for t = 1..T:
         J = sum_i f_i phi''(z_i) u_i u_i^T + noise                     z_i = x_i . w, from t = 2 on
@@ -15,10 +15,12 @@ Statistics 51 (2023), Algorithm 2:
     estimate: e_(T-1), e_T, weighted by 1/s_t^2                        both with the last J
     V = J^-1 Q J^-1 + s^2 J^-1 J^-1 + what the noise of J adds         Q = sum_i f_i^2 q_i u_i u_i^T
 
-phi' is bounded by k: 1 of the logistic loss, delta of Huber's, and of the squared loss four
-released standard deviations of residuals. q = phi'' for the logistic loss, where the likelihood is
-taken as right, and phi'^2 elsewhere. How good W is changes the noise, and not what is estimated;
-where f_i < 1 and the model is wrong, the estimand is that of the weighted records.
+a is 1, or more where R |W| would be below C. theta_1 of a logistic model is, in place of e_1, what
+normal rows with the first g would have. phi' is bounded by k: 1 of the logistic loss, delta of
+Huber's, and of the squared loss four released standard deviations of residuals. q = phi'' for the
+logistic loss, where the likelihood is taken as right, and phi'^2 elsewhere. How good W is changes
+the noise, and not what is estimated; where f_i < 1 and the model is wrong, the estimand is that of
+the weighted records.
 """
 
 import numpy as np
@@ -43,6 +45,7 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     ----------
     rounds : int
         Number of steps T: 5 with a budget, the last with 0.7 of their mu^2, and 25 without one.
+        Logistic models that tell nearly all records apart may need 6 or 7.
 
     Notes
     -----

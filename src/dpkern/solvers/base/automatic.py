@@ -83,7 +83,8 @@ def named_solver(
         arguments = {**arguments, **suits.get(str(task), {})}
     if "inference" in arguments:
         arguments = {**arguments}
-        name = _with_standard_errors(name, task, arguments.pop("inference"))
+        inference = arguments.pop("inference")
+        name = _with_standard_errors(name, task, inference, arguments.get("trust", "central"))
     if name == "auto":
         name = chosen(
             arguments.get("trust", "central"),
@@ -96,7 +97,7 @@ def named_solver(
     return solvers[name], arguments
 
 
-def _with_standard_errors(name: str, task: str | None, inference: object) -> str:
+def _with_standard_errors(name: str, task: str | None, inference: object, trust: object) -> str:
     """Return the solver of standard errors if they are asked for, or raise where there is none."""
     if not isinstance(inference, bool | np.bool_):
         raise TypeError(f"inference must be True or False, got {inference!r}")
@@ -106,6 +107,11 @@ def _with_standard_errors(name: str, task: str | None, inference: object) -> str
         raise ValueError(
             f"inference must be False with the solver {name!r}, whose coefficients have no "
             f"standard errors: take 'auto' or {INFERENCE!r}"
+        )
+    if trust == "silo":
+        raise ValueError(
+            "trust must be 'central' with inference=True, got 'silo': fit the records of every "
+            "silo by themselves, and combine the results with dpkern.meta_analysis"
         )
     if task == "multiclass":
         raise ValueError(

@@ -1,9 +1,10 @@
 """Standard errors of a released model: its covariance, and the table of its coefficients."""
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -113,15 +114,44 @@ class Summary(tuple[Estimate, ...]):
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Summary, (tuple(self), self.level, self.ratios, self.notes)
+        return type(self), (tuple(self), self.level, self.ratios, self.notes)
 
     def __str__(self) -> str:
-        lines = aligned([self._head(), *map(self._cells, self)], right=range(1, 9))
+        lines = aligned([self._head(), *map(self._cells, self)], right=range(1, 12))
         return "\n".join([*lines, *(f"({note})" for note in self.notes)])
 
     def _repr_html_(self) -> str:
         rows = map(self._cells, self)
         return _html.table("Estimates", rows, head=self._head(), note="; ".join(self.notes))
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Return a forest plot, in which what the noise adds to an interval is drawn apart.
+
+        Odds ratios, where there are any, on a logarithmic axis. The intercept is left out. It is
+        written as a PNG where a path is given. Raises ImportError where matplotlib is not
+        installed.
+        """
+        from dpkern.plotting import ForestRow, plot_forest
+
+        def ratio(value: float) -> float:
+            return _exp(value) if self.ratios else value
+
+        rows = []
+        for row in self:
+            if row.name != INTERCEPT:
+                without = math.sqrt(max(row.std_error**2 - row.noise_std**2, 0.0))
+                half = 0.5 * (row.high - row.low) * without / row.std_error
+                rows.append(
+                    ForestRow(
+                        row.name,
+                        ratio(row.estimate),
+                        whole=(ratio(row.low), ratio(row.high)),
+                        without=(ratio(row.estimate - half), ratio(row.estimate + half)),
+                        text=self._cells(row)[7 if self.ratios else 6],
+                    )
+                )
+        axis = "odds ratio" if self.ratios else "coefficient"
+        return plot_forest(rows, path, axis=axis, level=self.level, ratios=self.ratios)
 
     def _head(self) -> tuple[str, ...]:
         interval = f"{100 * self.level:g} % interval"
@@ -143,7 +173,7 @@ class Summary(tuple[Estimate, ...]):
 
 
 def _exp(value: float) -> float:
-    return math.exp(value) if value < 700.0 else math.inf
+    return math.inf if value >= 700.0 else math.exp(value)
 
 
 def public_combinations(data: SiloData) -> FloatArray:
@@ -211,17 +241,16 @@ def in_units(result: "SolverResult") -> tuple[list[str], FloatArray]:
     return [INTERCEPT, *(names[j] for j in kept)], np.vstack([constant, M[kept]])
 
 
-def summary(
-    result: "SolverResult", level: float, contrasts: Mapping[str, Mapping[str, float]] | None
-) -> Summary:
-    """Return the estimates as `SolverResult.summary` describes them."""
+def in_rows(
+    result: "SolverResult", contrasts: Mapping[str, Mapping[str, float]] | None
+) -> tuple[list[str], FloatArray, FloatArray, FloatArray]:
+    """Return names, estimates, variances and those of the noise, of coefficients or contrasts."""
     found = result.inference
     if found is None:
         raise ValueError(
             f"a model of {result.solver} has no standard errors: fit with inference=True "
             "(dpkern fit --inference)"
         )
-    level = probability("level", level)
     names, M = in_units(result)
     offset = np.zeros(len(names))
     offset[0] = result.transform.target_middle
@@ -230,6 +259,8 @@ def summary(
             raise TypeError(f"contrasts must map labels to coefficients, got {contrasts!r}")
         rows = np.zeros((len(contrasts), len(names)))
         for i, (label, factors) in enumerate(contrasts.items()):
+            if not isinstance(label, str):
+                raise TypeError(f"contrasts must have text as labels, got {label!r}")
             if not isinstance(factors, Mapping) or not factors:
                 raise TypeError(
                     f"contrasts[{label!r}] must map names of coefficients to factors, "
@@ -237,25 +268,49 @@ def summary(
                 )
             for name, factor in factors.items():
                 if name not in names:
-                    close = did_you_mean(name, names) or f"; there are {', '.join(names)}"
+                    close = did_you_mean(str(name), names) or f"; there are {', '.join(names)}"
                     raise ValueError(f"contrasts[{label!r}] names no coefficient {name!r}{close}")
                 where = f"contrasts[{label!r}][{name!r}]"
                 if not math.isfinite(value := real(where, factor)):
                     raise ValueError(f"{where} must be finite, got {value!r}")
                 rows[i, names.index(name)] = value
         names, M, offset = list(contrasts), rows @ M, rows @ offset
-    estimates = M @ result.w + offset
-    variances, noises = found.variances(M)
-    errors, noise_stds = np.sqrt(variances), np.sqrt(noises)
+    return names, M @ result.w + offset, *found.variances(M)
+
+
+def with_intervals(
+    names: Iterable[str],
+    estimates: FloatArray,
+    variances: FloatArray,
+    noises: FloatArray,
+    level: float,
+) -> list[Estimate]:
+    """Return estimates with their z, p-values and intervals of this level."""
+    errors = np.sqrt(variances)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = estimates / errors
     p = 2.0 * scipy.special.ndtr(-np.abs(z))
     half = float(scipy.special.ndtri(0.5 + 0.5 * level)) * errors
-    columns = (estimates, errors, noise_stds, z, p, estimates - half, estimates + half)
+    columns = (estimates, errors, np.sqrt(noises), z, p, estimates - half, estimates + half)
     each = zip(names, *(column.tolist() for column in columns), strict=True)
-    logistic = result.loss == "logistic"
-    notes = [] if not logistic else [_LIKELIHOOD]
-    notes += [_PENALISED] if result.parameters.get("l2") else []
-    notes += [_WEIGHTED] if found.weighted else []
-    notes += [_REFUSED] if np.isnan(errors).any() else []
-    return Summary([Estimate(*row) for row in each], level, logistic, tuple(notes))
+    return [Estimate(*row) for row in each]
+
+
+def notes_on(results: Iterable["SolverResult"], rows: Iterable[Estimate]) -> tuple[str, ...]:
+    """Return what a reader of the estimates needs to know."""
+    results = list(results)
+    notes = [_LIKELIHOOD] if results[0].loss == "logistic" else []
+    notes += [_PENALISED] if any(one.parameters.get("l2") for one in results) else []
+    weighted = (one.inference is not None and one.inference.weighted for one in results)
+    notes += [_WEIGHTED] if any(weighted) else []
+    notes += [_REFUSED] if any(math.isnan(row.std_error) for row in rows) else []
+    return tuple(notes)
+
+
+def summary(
+    result: "SolverResult", level: float, contrasts: Mapping[str, Mapping[str, float]] | None
+) -> Summary:
+    """Return the estimates as `SolverResult.summary` describes them."""
+    level = probability("level", level)
+    rows = with_intervals(*in_rows(result, contrasts), level)
+    return Summary(rows, level, result.loss == "logistic", notes_on([result], rows))

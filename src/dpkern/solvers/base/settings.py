@@ -433,8 +433,9 @@ def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, An
         return {"clip": None, "rounds": 25}
     n, d = 2.0 / numbers.noise, float(numbers.dim)  # n of records whose neighbours are replaced
     by_scores = 0.02 * numbers.mu**2 * n / d
-    flat = 0.4 if numbers.labels else 0.5  # of curvatures, over the largest one
-    by_curvatures = 0.022 * flat * numbers.mu * n / d**1.5
+    by_curvatures = 0.011 * numbers.mu * n / d**1.5
+    if numbers.labels:  # curvatures over the largest one, in the mean and in the least direction
+        by_curvatures = max(min(0.8 * by_curvatures, 3.0), 0.5 * by_curvatures)
     # Below 4, weights change what a model that is wrong estimates: for curvatures alone.
     c = min(max(min(max(by_scores, 4.0), by_curvatures), 1.5), 16.0)
     return {"clip": math.sqrt(c * d), "rounds": 5}

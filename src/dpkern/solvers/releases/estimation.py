@@ -21,7 +21,7 @@ from dpkern.kernels.glm import loss_derivatives
 from dpkern.kernels.grids import hessian_row_grid
 from dpkern.models.losses import Loss, get_loss
 from dpkern.models.scale import largest_target
-from dpkern.privacy import Budget, split_budget
+from dpkern.privacy import split_budget
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.base import Run
@@ -41,15 +41,17 @@ _MEANS, _ROWS, _WHITENED, _RESIDUALS, _SQUARES = range(5)  # their places
 # those before them have equal parts of the rest.
 _CURVATURES, _SCORES = (0.2, 0.5), (0.15, 0.7)
 # Rows of the second geometry are cut to so many times the square root of the dimension, at least.
-_GEOMETRY = 1.25
+GEOMETRY = 1.25
 # Residuals of least squares are cut to so many standard deviations, and before that to so many.
 _DEVIATIONS, _EARLY_DEVIATIONS = 4.0, 3.0
 # Spectral norms of the noise below which an eigenvalue of the geometry counts as that, and the
 # share of an eigenvalue of J above which the noise leaves a direction unknown.
-_FLOOR, _UNKNOWN = 2.0, 1.0 / 3.0
+FLOOR, _UNKNOWN = 2.0, 1.0 / 3.0
 # The least part of an eigenvalue's floor that the first steps take, and the deviations beyond which
 # a score at the last step says that the steps before have not come near.
 _LEAST_SEEN, _FAR = 0.25, 5.0
+# The largest standard deviation of margins at the start of a logistic model.
+_SPREAD = 1.5
 # And the share of their trace by which curvatures may change at the last step.
 _MOVING = 0.1
 
@@ -114,31 +116,17 @@ class Estimation:
         self._k = self._limit = 1.0 if self._loss.name == "logistic" else self._target
         if run.plan.budget is None:
             self._limit = math.inf
-        self._split(run.plan.budget, steps)
+        mu = None if run.plan.budget is None else run.plan.budget.mu
+        mus = divided(mu, self._loss.name, intercept=self._data.intercept, steps=steps)
+        self._mus, self._mu_of_curvatures, self._mu_of_scores = mus
         self._run.draw_no_conclusion()
-        self.W, J, self._weighted = self._geometry()
+        self.W, J, self._stretch = self._geometry()
         self._rows = _Rows(self.W, run.plan.clip, self._threads)
         penalty = objective.l2 * self._n * objective.penalized
         self._penalty = (self.W.T * penalty) @ self.W
         self._J, self._std = self._top * self._n * J + self._penalty, 0.0
         self._matrices: list[tuple[FloatArray, float]] = []
         self._seen: list[tuple[FloatArray, FloatArray, float]] = []
-
-    def _split(self, budget: Budget | None, steps: int) -> None:
-        """Divide the budget over the releases."""
-        shares = [*_SHARES[:-2], *_parts(_CURVATURES, steps - 1, _SHARES[-2])]
-        shares += _parts(_SCORES, steps, _SHARES[-1])
-        mus: list[float | None] = [None] * len(shares)
-        if budget is not None:
-            counts = [1] * len(shares)
-            counts[_MEANS] = int(self._data.intercept)
-            counts[_RESIDUALS] = RESIDUAL_SUMS[self._loss.name]
-            used = [i for i, count in enumerate(counts) if count]
-            each = split_budget(budget.mu, [shares[i] for i in used], [counts[i] for i in used])
-            for i, mu in zip(used, each, strict=True):
-                mus[i] = mu
-        self._mus, self._mu_of_curvatures = mus[:-steps], [None, *mus[-2 * steps + 1 : -steps]]
-        self._mu_of_scores = mus[-steps:]
 
     def start(self) -> FloatArray:
         """Return theta of the model 0."""
@@ -161,7 +149,30 @@ class Estimation:
         g, std = self._sum(SCORES, vectors, len(theta), run.plan.clip, self._mu_of_scores[t])
         g = self._k * g + self._penalty @ theta
         self._seen = [*self._seen[-1:], (theta, g, self._k * std)]
-        return g, self._inverse() @ g
+        direction = self._inverse() @ g
+        if t == 0 and self._loss.name == "logistic" and self._data.intercept:
+            direction = -self._of_normal_rows(g, direction, std)
+        return g, direction
+
+    def _of_normal_rows(self, g: FloatArray, direction: FloatArray, std: float) -> FloatArray:
+        """Return the logistic model that normal rows would have with the score g at 0.
+
+        Newton's steps from 0 would reach the log odds of a rare outcome by 1 or so each.
+        """
+        r, last = len(g), np.eye(self._data.d)[-1]
+        same = np.column_stack([self.W, public_combinations(self._data)])
+        constant = np.linalg.lstsq(same, last)[0][:r]  # theta of the margin 1 in every row
+        moments = (self._J - self._penalty) / self._top
+        weights = max(float(constant @ moments @ constant), 0.5)
+        noise = std * float(np.linalg.norm(constant)) / weights
+        least = min(max(2.0 * noise, 0.5 / self._n), 0.5)
+        rate = min(max(0.5 - float(constant @ g) / weights, least), 1.0 - least)
+        slopes = -self._top * direction
+        slopes -= float(constant @ moments @ slopes) / weights * constant
+        variance = float(slopes @ moments @ slopes) / weights
+        seen = math.sqrt(max(variance - (r - 1) * std**2 / (self._n * weights), 0.0))
+        level, spread = logistic_of_normal(rate, seen)
+        return level * constant + spread / max(math.sqrt(max(variance, 0.0)), 1e-300) * slopes
 
     def _inverse(self) -> FloatArray:
         """Return the inverse of J, of no eigenvalue that may be noise."""
@@ -185,10 +196,11 @@ class Estimation:
         before = sandwich + self._seen[0][2] ** 2 * inverse @ inverse
         noise = s2 * inverse @ inverse
         noise += share**2 * inverse @ _squared_noise(before, s_J) @ inverse
-        lost = self._k**2 * unknown @ unknown.T  # margins may be wrong by k
+        lost = (self._k / self._stretch) ** 2 * unknown @ unknown.T  # margins may be wrong by k
         total = sandwich + noise + lost
+        weighted = run.plan.budget is not None and self._stretch == 1.0  # then rows may exceed C
         return W @ theta, Inference(
-            W @ total @ W.T, W @ noise @ W.T, W @ lost @ W.T, weighted=self._weighted
+            W @ total @ W.T, W @ noise @ W.T, W @ lost @ W.T, weighted=weighted
         )
 
     def _is_moving(self) -> bool:
@@ -211,8 +223,8 @@ class Estimation:
 
     # --- What is released -------------------------------------------------------------------
 
-    def _geometry(self) -> tuple[FloatArray, FloatArray, bool]:
-        """Return W (d, r), the mean of u u^T as far as it is seen, and whether |u| may exceed C."""
+    def _geometry(self) -> tuple[FloatArray, FloatArray, float]:
+        """Return W (d, r), the mean of u u^T as far as it is seen, and the stretch in W."""
         data, run = self._data, self._run
         R = data.row_bound
         centred = self._centred()
@@ -221,20 +233,21 @@ class Estimation:
         r = W.shape[1]
         for what, bound, mu in (
             (ROWS, R, self._mus[_ROWS]),
-            (WHITENED, max(run.plan.clip, _GEOMETRY * math.sqrt(r)), self._mus[_WHITENED]),
+            (WHITENED, max(run.plan.clip, GEOMETRY * math.sqrt(r)), self._mus[_WHITENED]),
         ):
             rows = partial(_cut_rows, _Rows(W, bound, self._threads))
             G, std = self._outer(what, rows, r, bound**2, mu)
             values, vectors = np.linalg.eigh(G / self._n)
-            of_noise = _FLOOR * std * math.sqrt(2.0 * r) / self._n
+            of_noise = FLOOR * std * math.sqrt(2.0 * r) / self._n
             least = max(of_noise, 1e-12 * float(values[-1]), 1e-300)
             seen = np.maximum(values, least)
             W = W @ (vectors / np.sqrt(seen)) @ vectors.T
             J = (vectors * np.maximum(values / seen, _LEAST_SEEN)) @ vectors.T
-            if run.plan.budget is None:
-                break
-        longest = R * float(np.linalg.norm(W, 2))
-        return W, J, longest > run.plan.clip
+        if run.plan.budget is None:
+            return W, J, 1.0
+        # Where no row is as long as C, the noise is less beside rows that are.
+        stretch = max(run.plan.clip / (R * float(np.linalg.norm(W, 2))), 1.0)
+        return stretch * W, stretch**2 * J, stretch
 
     def _centred(self) -> FloatArray:
         """Return C, with which C^T x has features less their released means, shape (d, d)."""
@@ -339,14 +352,14 @@ class _Rows(_OfBlock):
     def _of(
         part: Data, W: FloatArray, bound: float, n_threads: int | None
     ) -> tuple[FloatArray, FloatArray]:
-        U = np.empty((part.n, W.shape[1]))
-        for k, column in enumerate(W.T):
-            U[:, k] = _margins(part, np.ascontiguousarray(column), n_threads)
+        columns = np.empty((W.shape[1], part.n))
+        square = np.zeros(part.n)
+        for k, w in enumerate(W.T):
+            columns[k] = _margins(part, np.ascontiguousarray(w), n_threads)
+            square += columns[k] * columns[k]
+        U = np.ascontiguousarray(columns.T)
         if math.isinf(bound):
             return U, np.ones(len(U))
-        square = np.zeros(len(U))
-        for column in U.T:
-            square += column * column
         return U, np.minimum(1.0, bound**2 / square)
 
 
@@ -421,6 +434,41 @@ def _outer_steps(
         few = U[i : i + records]
         total = total + awaited(partial(hessian_steps, *how, one_silo(few)), few.size * len(U[0]))
     return total
+
+
+def logistic_of_normal(rate: float, slope: float) -> tuple[float, float]:
+    """Return a and s with E sigma(a + s Z) = rate and E Z sigma(a + s Z) = slope, Z normal.
+
+    s is at most `_SPREAD`: from a model that is too steep Newton's method would diverge.
+    """
+    Z, spreads = np.linspace(-8.0, 8.0, 65), np.linspace(0.0, _SPREAD, 13)
+    density = np.exp(-0.5 * Z * Z)
+    density /= density.sum()
+    low, high = np.full(len(spreads), -100.0), np.full(len(spreads), 100.0)
+    for _ in range(60):
+        levels = 0.5 * (low + high)
+        risks = scipy.special.expit(levels[:, np.newaxis] + spreads[:, np.newaxis] * Z)
+        above = risks @ density > rate
+        low, high = np.where(above, low, levels), np.where(above, levels, high)
+    s = float(np.interp(slope, risks @ (density * Z), spreads))
+    return float(np.interp(s, spreads, levels)), s
+
+
+def divided(
+    mu: float | None, loss: str, *, intercept: bool, steps: int
+) -> tuple[list[float | None], list[float | None], list[float | None]]:
+    """Divide mu over what is released once, and over curvatures and scores of the steps."""
+    shares = [*_SHARES[:-2], *_parts(_CURVATURES, steps - 1, _SHARES[-2])]
+    shares += _parts(_SCORES, steps, _SHARES[-1])
+    counts = [1] * len(shares)
+    counts[_MEANS], counts[_RESIDUALS] = int(intercept), RESIDUAL_SUMS[loss]
+    mus: list[float | None] = [None] * len(shares)
+    if mu is not None:
+        used = [i for i, count in enumerate(counts) if count]
+        each = split_budget(mu, [shares[i] for i in used], [counts[i] for i in used])
+        for i, part in zip(used, each, strict=True):
+            mus[i] = part
+    return mus[: 1 - 2 * steps], [None, *mus[1 - 2 * steps : -steps]], mus[-steps:]
 
 
 def _parts(last: tuple[float, float], steps: int, share: float) -> list[float]:

@@ -1,0 +1,111 @@
+"""By how much privacy will widen standard errors, before any record is read."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpkern.models.losses import Loss
+from dpkern.solvers.base.public_numbers import PublicNumbers
+from dpkern.solvers.base.settings import estimation
+from dpkern.solvers.releases.estimation import FLOOR, GEOMETRY, divided
+
+# Of a loss: k^2 over the mean squared score, and the mean of phi'' over its largest value, of a
+# label by its variance: squared scores of Huber's loss with residuals of deviation delta / 1.3.
+_SQUARED_BOUND = {"huber": 2.4, "squared": 16.0}
+_CURVATURE = {"huber": 0.8, "squared": 1.0}
+_OF_VARIANCE = 0.7  # mean variance of a label at its risk, over that at the mean risk
+# The least eigenvalue of the covariance of rows, over R^2 / d, and of the curvature over its mean,
+# of labels and others: columns that use the stated ranges, and are not far from independent.
+_SPREAD, _LEAST = 0.06, (0.5, 0.67)
+# Noise beyond which less than 95 % of coefficients are expected to be answered.
+_ANSWERED = 0.3
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What `inference=True` is expected to give.
+
+    Attributes
+    ----------
+    settings : dict
+        Bound of whitened rows, and steps.
+    growth : float
+        Standard errors over those without privacy, of a coefficient in the middle.
+    noise_ratio : float
+        Norm of the noise of the curvatures over their least eigenvalue. A fit has no standard
+        errors beyond 1/3, and nearly all up to 0.3 of what is forecast.
+    least_records : int
+        From which the ratio is 0.3 at most, at the same budget.
+    """
+
+    settings: Mapping[str, Any]
+    growth: float
+    noise_ratio: float
+    least_records: int
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether standard errors are to be expected."""
+        return self.noise_ratio <= _ANSWERED
+
+    def __str__(self) -> str:
+        needed = f"from about {float(f'{self.least_records:.2g}'):.0f} records on"
+        if not self.is_answered:
+            return f"no standard errors are to be expected at this budget: {needed}"
+        return (
+            f"standard errors grow by about {self.growth:.2g}\n"
+            f"they are to be expected {needed}, at this budget"
+        )
+
+
+def forecast(numbers: PublicNumbers, loss: Loss, n: int, rate: float) -> Forecast:
+    """Return what is expected of estimates on n records, `rate` of them with the one label."""
+
+    unit = round(n * numbers.noise)  # 2 where a record is replaced
+
+    def at(records: int) -> tuple[dict[str, Any], float, float]:
+        settings = estimation(replace(numbers, noise=unit / records), {})
+        sizes = settings["clip"] ** 2, settings["rounds"]
+        return settings, *_expected(numbers, loss.name, records, unit, rate, *sizes)
+
+    settings, growth, ratio = at(n)
+    low, high = 1, 2
+    while high < 1 << 50 and at(high)[2] > _ANSWERED:
+        low, high = high, 2 * high
+    while high - low > max(low // 1000, 1):
+        middle = (low + high) // 2
+        low, high = (middle, high) if at(middle)[2] > _ANSWERED else (low, middle)
+    return Forecast(settings, growth, ratio, high)
+
+
+def _expected(
+    numbers: PublicNumbers, loss: str, n: int, unit: int, rate: float, bound: float, steps: int
+) -> tuple[float, float]:
+    """Return by how much standard errors grow, and the ratio of noise to curvature.
+
+    `bound` is C^2, and `unit` 2 or 1, the sensitivity of a sum of rows of norm 1. In whitened
+    coordinates outer products of rows have the mean 1, or less where the noise hides the geometry.
+    """
+    d = numbers.dim
+    once, curvatures, scores = divided(numbers.mu, loss, intercept=True, steps=steps)
+    if loss == "logistic":
+        top, q = 0.25, _OF_VARIANCE * rate * (1.0 - rate)
+        h = q
+    else:
+        top, q, h = 1.0, 1.0 / _SQUARED_BOUND[loss], _CURVATURE[loss]
+    root = math.sqrt(2.0) if unit == 2 else 1.0
+    seen = least = _SPREAD / d
+    for norm, mu in ((1.0, once[1]), (max(bound, GEOMETRY**2 * d), once[2])):
+        floor = FLOOR * root * norm * math.sqrt(2.0 * d)
+        seen = min(seen * n * (mu or math.inf) / floor, 1.0)
+    bound = min(bound, seen / least)
+    J, Q = n * h * seen, n * q * seen
+    precisions = [(mu or math.inf) ** 2 / (unit**2 * bound) for mu in scores[-2:]]
+    total = (mu**2 for mu in curvatures[-2:] if mu)
+    of_curvatures = root * bound * top / math.sqrt(sum(total))
+    share = precisions[1] / sum(precisions)
+    before = (Q + 1.0 / precisions[0]) / J**2  # the variance before the last step
+    noise = 1.0 / sum(precisions) + share**2 * of_curvatures**2 * 0.5 * (d + 1.0) * before
+    ratio = of_curvatures * math.sqrt(2.0 * d) / (_LEAST[loss != "logistic"] * J)
+    return math.sqrt(1.0 + noise / Q), ratio
