@@ -138,6 +138,13 @@ def test_hidden_local_steps_refuse_them_before_a_release(solver, how, tmp_path):
     assert not ledger.entries
 
 
+def test_a_log_link_refuses_targets_less_their_middle():
+    X, y, _, _ = make_counts(60)
+    data = dpk.SiloData(X, y, [0, 60], task="regression", target_bound=(0.0, 8.0), row_bound=2.0)
+    said = "target_bound must be a number or None with the loss 'poisson'"
+    assert_refused(said, dpk.solve, "gradient_descent", data, budget=BUDGET, loss="poisson")
+
+
 def test_weights_are_repeated_records_and_zeros_are_none():
     X, y, exposure, _ = make_counts(300)
     times = np.random.default_rng(1).integers(0, 4, 300)

@@ -91,6 +91,12 @@ class Objective:
                 f"loss {self.loss.name!r} is for classification, the data's task is "
                 f"{self.data.task!r}"
             )
+        elif self.loss.log_link and self.data.transform.target_middle != 0.0:
+            raise ValueError(
+                f"target_bound must be a number or None with the loss {self.loss.name!r}, whose "
+                "targets are counts or costs as they are, got a pair, the middle of which is "
+                f"subtracted: take {type(self.loss).__name__}(max_target=...)"
+            )
         l2, l1, other = combined(self.penalty, self.l2, self.l1)
         # A copy with other data (dataclasses.replace) must not add the same terms again.
         for name, value in (("penalty", other), ("l2", l2), ("l1", l1), ("other", other)):
