@@ -87,6 +87,9 @@ def test_no_person_is_longer_than_its_clip(bare_records, longer, options, kind, 
     given = dict(ROW_OPTIONS[options])
     if given.pop("affine", False):
         given |= {"scale": np.full(x.size, -1.75), "shift": np.linspace(-1.0, 1.0, x.size)}
+    if "weight" in given:
+        beside = {"record_weight": given.pop("weight"), "margin_offset": given.pop("offset")}
+        given |= {name: np.full(size, value) for name, value in beside.items()}
     for V in (X, np.where(np.arange(size)[:, None] % 2, -X, X)):
         data = bare_records(np.ascontiguousarray(V), np.ones(size), [0, size], **given)
         for clip, person_clip in ((1.0, 1.0), (1.0, 1.7), (0.3, 0.1), (1e-3, 3e-3)):
