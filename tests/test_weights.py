@@ -14,6 +14,7 @@ from sklearn.linear_model import GammaRegressor, LogisticRegression, PoissonRegr
 
 import dpkern as dpk
 from dpkern import kernels
+from dpkern.cli import main
 from dpkern.estimators import DPGammaRegressor, DPLogisticRegression, DPPoissonRegressor
 from dpkern.models.losses import ComplementaryLogLog, Gamma, NegativeBinomial, Poisson
 from dpkern.solvers import SOLVERS, Objective
@@ -138,11 +139,73 @@ def test_hidden_local_steps_refuse_them_before_a_release(solver, how, tmp_path):
     assert not ledger.entries
 
 
-def test_a_log_link_refuses_targets_less_their_middle():
-    X, y, _, _ = make_counts(60)
-    data = dpk.SiloData(X, y, [0, 60], task="regression", target_bound=(0.0, 8.0), row_bound=2.0)
+def test_a_log_link_takes_targets_without_the_middle_of_their_bounds():
+    X, y, _, _ = make_counts(400)
+    how = {"task": "regression", "intercept": True, "row_bound": 2.0}
+    pair, number = (
+        dpk.SiloData(X, y, [0, 400], target_bound=bound, **how) for bound in ((0.0, 8.0), 8.0)
+    )
+    run = {"budget": BUDGET, "loss": Poisson(-5.0, 2.0), "rng": 0}
+    first, second = (dpk.solve("gradient_descent", data, **run) for data in (pair, number))
+    np.testing.assert_array_equal(first.w, second.w)
+    assert first.privacy.declared["loss"]["max_target"] == 8.0
+    assert first.calibration.level != 0.0
     said = "target_bound must be a number or None with the loss 'poisson'"
-    assert_refused(said, dpk.solve, "gradient_descent", data, budget=BUDGET, loss="poisson")
+    assert_refused(said, Objective, pair, LOSS)
+
+
+COLUMNS = [
+    {"name": "age", "kind": "number", "lo": 0, "hi": 10},
+    {"name": "claims", "kind": "target", "lo": 0, "hi": 3},
+    {"name": "years", "kind": "exposure", "lo": 0.1, "hi": 2},
+    {"name": "w", "kind": "weight", "lo": 0, "hi": 4},
+]
+
+
+@pytest.mark.filterwarnings("ignore:X has values out of range")
+def test_schemas_have_columns_of_weights_and_exposures(tmp_path, capsys):
+    schema = dpk.Schema.from_dict({"dpkern_schema": 1, "columns": COLUMNS})
+    rng = np.random.default_rng(0)
+    table = {"age": rng.uniform(0, 10, 500), "claims": rng.poisson(0.5, 500).astype(float)}
+    table |= {"years": rng.uniform(0.0, 1.0, 500), "w": rng.uniform(0.0, 8.0, 500)}
+    data = schema.silo_data(table)
+    np.testing.assert_array_equal(
+        np.sort(data.record_weight), np.sort(np.clip(table["w"] / 4, 0, 1))
+    )
+    years = np.clip(table["years"], 0.1, 2.0)
+    np.testing.assert_allclose(np.sort(data.margin_offset), np.sort(np.log(years)))
+    assert dpk.Schema.from_dict(schema.to_dict()) == schema
+    table["w"][7] = math.nan
+    assert_refused("column 'w' must hold the weight of every record", schema.silo_data, table)
+    table["w"][7] = 1.0
+    for column, said in (
+        (COLUMNS[2] | {"lo": 0}, "lo of column 'years' must be above 0, got 0"),
+        (COLUMNS[3] | {"lo": -1}, "lo of column 'w' must be at least 0, got -1"),
+        ({"name": "w", "kind": "weight"}, "null or nothing for lo and hi of w"),
+    ):
+        columns = [c for c in COLUMNS if c["name"] != column["name"]] + [column]
+        made = {"dpkern_schema": 1, "columns": columns}
+        assert_refused(said, dpk.Schema.from_dict, made)
+    schema.save(tmp_path / "schema.json")
+    rows = zip(*table.values(), strict=True)
+    lines = [",".join(table), *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "claims.csv").write_text("\n".join(lines))
+    files = [str(tmp_path / "claims.csv"), "--schema", str(tmp_path / "schema.json")]
+    how = [
+        "--epsilon",
+        "2",
+        "--delta",
+        "1e-5",
+        "--set",
+        "loss=poisson",
+        "--out",
+        str(tmp_path / "model.npz"),
+    ]
+    assert main(["fit", *files, *how]) == 0
+    model = dpk.load(tmp_path / "model.npz")
+    assert model.privacy.declared["max_weight"] == 4.0
+    assert model.privacy.declared["loss"]["max_target"] == 3.0
+    assert np.all(model.predict(table) > 0.0)
 
 
 def test_weights_are_repeated_records_and_zeros_are_none():

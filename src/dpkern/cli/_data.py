@@ -2,9 +2,9 @@
 
 import argparse
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ class Source:
     table: Table
     feature_range: tuple[Array, Array] | None = None
     schema: Schema | None = None
+    #: weights and margin offsets of the records, as options of `SiloData`, and their bound
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_source(arguments: argparse.Namespace) -> Source:
@@ -96,8 +98,9 @@ def _described_source(arguments: argparse.Namespace) -> Source:
         y = schema.labels(frame)
         groups = None if schema.silo is None else schema.groups(frame)
         person = None if schema.person is None else schema.persons(frame)
+        beside = schema.beside(frame)
     table = Table(X, y, groups, schema.feature_names, schema.target.name, person)
-    return Source(Path(arguments.data).name, table, schema=schema)
+    return Source(Path(arguments.data).name, table, schema=schema, beside=beside)
 
 
 def read_described(path: str, schema: Schema) -> tuple[Matrix, Frame]:
@@ -204,6 +207,10 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
             "feature_names": source.table.feature_names,
         }
     options |= {"person": person, "max_records": arguments.max_records}
+    options |= {
+        name: value[rows] if rows is not None and isinstance(value, np.ndarray) else value
+        for name, value in source.beside.items()
+    }
     if groups is not None:
         for option, given in (("--silos", arguments.silos), ("--split", arguments.split)):
             if given is not None:

@@ -21,7 +21,7 @@ from dpkern.data.frames import is_missing
 from dpkern.data.ids import most_exact
 from dpkern.data.validation import Float64Array, Matrix
 
-Kind = Literal["number", "category", "target", "silo", "person", "ignore"]
+Kind = Literal["number", "category", "target", "silo", "person", "weight", "exposure", "ignore"]
 Label = str | int | float
 
 #: The keys of each kind beside name and kind.
@@ -31,9 +31,12 @@ KEYS: dict[str, tuple[str, ...]] = {
     "target": ("classes", "aliases", "lo", "hi"),
     "silo": (),
     "person": (),
+    "weight": ("lo", "hi"),
+    "exposure": ("lo", "hi"),
     "ignore": (),
 }
 _SCALES = ("linear", "log1p")
+_LEAST = {"weight": "at least 0", "exposure": "above 0"}
 OTHER, MISSING = "other", "missing"
 
 #: The place of a feature and its value in every row; or the place of every row's indicator, and the
@@ -63,11 +66,13 @@ class Column:
     Parameters
     ----------
     name : str
-    kind : {"number", "category", "target", "silo", "person", "ignore"}
+    kind : {"number", "category", "target", "silo", "person", "weight", "exposure", "ignore"}
         "number" and "category" are features. "person" holds the ids of people with several
-        records; it is kept in the schema and is no feature, as "ignore" is none.
+        records; it is kept in the schema and is no feature, as "ignore" is none. "weight" and
+        "exposure" are the weights of records, and what the mean of a log link is in proportion to.
     lo, hi : float
-        Public range of a number, to which values are clamped; of a target, that of a regression.
+        Public range of a number, to which values are clamped; of a target, that of a regression;
+        of weights at least 0, and of exposures above 0.
     scale : {"linear", "log1p"}, default="linear"
         How [lo, hi] is mapped to [-1, 1]: affinely, or log(1 + x - lo) is.
     categories : sequence of str
@@ -109,6 +114,12 @@ class Column:
             raise ValueError(f"{self.blanks} of column {self.name!r} must be stated, got None")
         if self.lo is not None:
             self._check_range()
+        if self.kind in ("weight", "exposure"):
+            least = cast(float, self.lo)
+            if least < 0.0 or (self.kind == "exposure" and least == 0.0):
+                raise ValueError(
+                    f"lo of column {self.name!r} must be {_LEAST[self.kind]}, got {least:g}"
+                )
         if self.kind == "number":
             self._check_number()
         elif self.kind == "category":
@@ -268,6 +279,19 @@ class Column:
                 int(np.argmax(absent)),
             )
         return [(start, self._scaled(x))]
+
+    def amounts(self, values: Any, missing: frozenset[str]) -> Float64Array:
+        """Return the numbers of a column of weights or exposures, clamped to [lo, hi]."""
+        x = self.to_numbers(values, missing)
+        absent = np.isnan(x)
+        if absent.any():
+            raise RowError(
+                f"column {self.name!r} must hold the {self.kind} of every record, got "
+                f"{counted(int(absent.sum()), 'other value')} in {counted(len(x), 'row')}",
+                int(np.argmax(absent)),
+            )
+        found: Float64Array = np.clip(x, self.lo, self.hi)
+        return found
 
     def labels(self, values: Any, missing: frozenset[str]) -> NDArray[Any]:
         """Return the labels of a target column, or its numbers, clamped to [lo, hi]."""
@@ -435,7 +459,9 @@ def blank_keys(kind: str, stated: Mapping[str, Any]) -> str:
     if kind == "target" and all(stated.get(key) is None for key in ("classes", *RANGE)):
         return "classes (or lo and hi)"
     needs = ["categories"] if kind == "category" else []
-    if kind == "number" or (kind == "target" and stated.get("classes") is None):
+    if kind in ("number", "weight", "exposure") or (
+        kind == "target" and stated.get("classes") is None
+    ):
         needs = list(RANGE)
     return " and ".join(key for key in needs if stated.get(key) is None)
 

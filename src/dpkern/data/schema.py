@@ -112,7 +112,7 @@ class Schema:
         if not columns or not all(isinstance(column, Column) for column in columns):
             raise TypeError("columns must be a list of dpkern.data.Column, at least one")
         _refuse_twice("columns must have distinct names", [column.name for column in columns])
-        for kind in ("target", "silo", "person"):
+        for kind in ("target", "silo", "person", "weight", "exposure"):
             names = [column.name for column in columns if column.kind == kind]
             if len(names) > 1:
                 raise ValueError(f"columns must hold one {kind} at most, got {listed(names)}")
@@ -186,6 +186,16 @@ class Schema:
     def person(self) -> Column | None:
         """The column with the ids of people."""
         return self._only("person")
+
+    @property
+    def weight(self) -> Column | None:
+        """The column with the weights of records."""
+        return self._only("weight")
+
+    @property
+    def exposure(self) -> Column | None:
+        """The column with the exposures of records."""
+        return self._only("exposure")
 
     def _only(self, kind: str) -> Column | None:
         return next((column for column in self.columns if column.kind == kind), None)
@@ -332,6 +342,17 @@ class Schema:
         """Return the person of each raw record."""
         return self._needed("person").groups(*self._values("person", X))
 
+    def beside(self, X: Any) -> dict[str, Any]:
+        """Return weights, their bound, and logs of exposures, as options of `SiloData`."""
+        options: dict[str, Any] = {}
+        if self.weight is not None:
+            options["weight"] = self.weight.amounts(*self._values("weight", X))
+            options["max_weight"] = self.weight.hi
+        if self.exposure is not None:
+            amounts = self.exposure.amounts(*self._values("exposure", X))
+            options["margin_offset"] = np.log(amounts)
+        return options
+
     def _needed(self, kind: str) -> Column:
         column = self._only(kind)
         if column is None:
@@ -360,7 +381,8 @@ class Schema:
         Parameters
         ----------
         X : data frame (pandas, polars), mapping of names to columns, or list of mappings
-            With the target, and the silo and person columns if the schema has them.
+            With the target, and the columns of silos, persons, weights and exposures if the schema
+            has them.
         m : int, optional
             Number of silos to split the records over at random, by default 1. Where the schema has
             a silo column, that says whose record it is.
@@ -387,6 +409,7 @@ class Schema:
         self.check_values(X)
         options: dict[str, Any] = {**self.options(intercept=intercept), "max_records": max_records}
         options["person"] = None if self.person is None else self.persons(X)
+        options |= self.beside(X)
         features, y = self.encode(X, sparse_output=self.sparse), self.labels(X)
         if self.silo is None:
             m = 1 if m is None else count("m", m)

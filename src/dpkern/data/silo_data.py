@@ -7,7 +7,7 @@ from __future__ import annotations  # help() then shows type aliases by name
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
@@ -392,6 +392,18 @@ class SiloData:
         moved = object.__new__(type(self))
         moved._set(**self._state() | {"device": DeviceRows(self, _card.card_of(card))})
         return moved
+
+    def with_given_targets(self) -> Self:
+        """Return the same records with targets from which no middle of bounds is subtracted."""
+        middle = self.transform.target_middle
+        if middle == 0.0:
+            return self
+        if self.blocks is not None:
+            raise ValueError("target_bound must be a number for a log link in blocks, got a pair")
+        given = object.__new__(type(self))
+        transform = replace(self.transform, target_middle=0.0)
+        given._set(**self._state() | {"y": frozen(self.y + middle), "transform": transform})
+        return given
 
     def each_alone(self, records: NDArray[np.int64]) -> Self:
         """Return a copy of k >= 1 records, by their indices, each a silo by itself."""

@@ -105,6 +105,12 @@ def source_of(
     source = ArrowSource(paths, schema, target, silo)
     if schema is None:
         return source, cast(RowOptions, options)
+    for column in (schema.weight, schema.exposure):
+        if column is not None:
+            raise ValueError(
+                f"schema must have no column of weights or exposures for records in blocks, got "
+                f"{column.name!r}: put the records in memory"
+            )
     if schema.person is not None:
         raise ValueError(
             f"schema must have no column of persons for records in blocks, got "

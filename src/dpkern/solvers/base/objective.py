@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
@@ -378,6 +378,14 @@ class Objective:
             split, np.zeros(2 * d), jac=True, bounds=bounds, options=options, method="L-BFGS-B"
         )
         return found.x[:d] - found.x[d:], float(found.fun)
+
+
+def with_given_targets(data: SiloData, loss: Loss) -> tuple[SiloData, Loss]:
+    """Return data and loss of a log link with the targets as given, at most their public bound."""
+    bound, middle = data.target_bound, data.transform.target_middle
+    if math.isfinite(bound) and getattr(loss, "max_target", 0.0) == math.inf:
+        loss = replace(cast(Any, loss), max_target=bound + middle)
+    return data.with_given_targets(), loss
 
 
 def resolve_monitor(monitor: Any, objective: Objective) -> Objective | None:

@@ -14,6 +14,7 @@ import numpy as np
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData
 from dpkern.kernels._blocks import at_once
+from dpkern.models.losses import Loss
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import CHARGED
@@ -26,7 +27,7 @@ from dpkern.solvers.base.backends import CALL_ENTRIES, Request
 from dpkern.solvers.base.coefficients import CoefficientNoise
 from dpkern.solvers.base.inference import Inference
 from dpkern.solvers.base.learning import LearningWatch
-from dpkern.solvers.base.objective import Objective, resolve_monitor
+from dpkern.solvers.base.objective import Objective, resolve_monitor, with_given_targets
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain, sources
 from dpkern.solvers.base.plan import RunPlan, resolve
 from dpkern.solvers.base.recalibration import Calibration, Temperature, recalibrate
@@ -406,5 +407,8 @@ def begin(
         )
     shared = ("penalty", "l2", "l1", "weights", "penalize_intercept", "public_size", "n_threads")
     loss = arguments["loss"] if model is None else model
+    if isinstance(loss, Loss) and loss.log_link:
+        data, loss = with_given_targets(data, loss)
+        arguments = {**arguments, "loss": loss}
     objective = Objective(data, loss, **{name: arguments[name] for name in shared})
     return Run(resolve(declaration, objective, budget, arguments), objective)
