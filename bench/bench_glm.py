@@ -87,6 +87,16 @@ def setup_grid(n: int, d: int) -> tuple[Contenders, np.ndarray]:
     }, X
 
 
+def setup_weighted(n: int, d: int) -> tuple[Contenders, np.ndarray]:
+    """Weights of 1 and margin offsets of 0 beside none, which have the same sums."""
+    X, y, w = records(n, d)
+    beside = {"weight": np.ones(n), "max_weight": 1.0, "margin_offset": np.zeros(n)}
+    return {
+        "dpkern": partial(kernels.glm_gradient, SiloData(X, y, [0, n], **beside), w, clip=CLIP),
+        "unweighted": partial(kernels.glm_gradient, SiloData(X, y, [0, n]), w, clip=CLIP),
+    }, X
+
+
 def setup_uneven(n: int, d: int, m: int, ratio: float) -> tuple[Contenders, np.ndarray]:
     X, y, w = records(n, d)
 
@@ -124,6 +134,9 @@ def cases(quick: bool) -> list[Case]:
             found.append(Case("glm_gradient", name, made, amount, tolerance=near, goals=wanted))
         wanted = {"float": 1 / 1.25 if in_cache else 1 / 1.1}
         found.append(Case("grid", size, partial(setup_grid, n, d), 8 * n * d, goals=wanted))
+    n, d = big
+    made, wanted = partial(setup_weighted, n, d), {"unweighted": 1 / 1.1}
+    found.append(Case("weights", f"{n} x {d}", made, 8 * n * d, goals=wanted))
     for n, d in (big, small[0]):
         made = partial(setup_losses, n, d)
         found.append(Case("glm_losses", f"{n} x {d} float64", made, 8 * n * d))
@@ -133,4 +146,6 @@ def cases(quick: bool) -> list[Case]:
     return found
 
 
-test_speed = speed_test(cases, ["dpkern", "numpy", "twin", "numba", "float64", "float", "even"])
+test_speed = speed_test(
+    cases, ["dpkern", "numpy", "twin", "numba", "float64", "float", "even", "unweighted"]
+)
