@@ -268,7 +268,7 @@ def test_workers_killed_at_random_moments_change_no_bit(client, tmp_path):
             time.sleep(wait)
             os.kill(pid, signal.SIGKILL)
 
-        client.wait_for_workers(2)
+        client.wait_for_workers(1)  # a killed one may not begin again
         pids = list(client.run(os.getpid).values())
         which = int(rng.integers(len(pids)))
         thread = threading.Thread(target=kill, args=(rng.uniform(0.0, 0.8), pids[which]))
