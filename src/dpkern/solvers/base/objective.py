@@ -91,6 +91,11 @@ class Objective:
                 f"loss {self.loss.name!r} is for classification, the data's task is "
                 f"{self.data.task!r}"
             )
+        elif self.loss.log_link and (middle := self.data.transform.target_middle):
+            raise ValueError(
+                f"target_bound must be a number, or (-b, b), in the loss {self.loss.name!r}, whose "
+                f"targets are not shifted, got a pair, or lo and hi, with middle {middle!r}"
+            )
         l2, l1, other = combined(self.penalty, self.l2, self.l1)
         # A copy with other data (dataclasses.replace) must not add the same terms again.
         for name, value in (("penalty", other), ("l2", l2), ("l1", l1), ("other", other)):
