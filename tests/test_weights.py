@@ -370,3 +370,8 @@ def test_a_gamma_loss_of_tiny_targets_has_a_curvature_bound():
     loss = Gamma(299.0, 300.0, 5e-324)
     assert 0.0 < loss.smoothness < 1e-300
     dpk.solve("gradient_descent", counts_of_silos(), budget=BUDGET, loss=loss, rng=0, rounds=2)
+
+
+def test_coefficients_of_a_log_link_are_of_the_log_of_means():
+    result = dpk.solve("gradient_descent", counts_of_silos(), budget=BUDGET, loss=LOSS, rng=0)
+    assert result.coefficients().note.startswith("coefficients are those of the log of means")
