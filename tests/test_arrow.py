@@ -191,3 +191,43 @@ def test_wrong_arguments_of_files_are_refused(tmp_path):
     ):
         with pytest.raises(error, match=message):
             dpk.read_parquet(paths, **{"target": "y"} | how)
+
+
+@pytest.mark.parametrize("kind", ["twice", "folder", "dot", "symlink", "hard link"])
+def test_a_file_counts_once(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    _, _, columns = numbers(20)
+    (tmp_path / "a").mkdir()
+    write(tmp_path / "a" / "1.parquet", columns)
+    paths = {"folder": ["a", "a/1.parquet"], "dot": ["a/1.parquet", "./a/../a/1.parquet"]}
+    if kind == "symlink":
+        os.symlink("1.parquet", "a/2.parquet")
+    elif kind == "hard link":
+        os.link("a/1.parquet", "a/2.parquet")
+    how = {"target": "y", "classes": [0, 1], "row_bound": 2.0}
+    given = "a" if "link" in kind else paths.get(kind, ["a/1.parquet"] * 2)
+    with pytest.raises(ValueError, match="paths must hold every file once"):
+        dpk.read_parquet(given, **how)
+    assert dpk.read_parquet("a/1.parquet", **how).n == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ("x,y\n" + "1.0,1\n" * 200_000 + "S3CRET,0\n", ", row 200002"),
+        ("x,y\n1.0,1\nS3CRET,0,9\n", ", row 3"),
+        ("x,y\n1.0,1\nS3CRET\n", ", row 3"),
+    ],
+)
+def test_what_pyarrow_cannot_read_shows_no_values(tmp_path, text, row):
+    path = tmp_path / "hospital.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="must be what its name ends in") as caught:
+        dpk.read_parquet(path, target="y", classes=[0, 1], row_bound=2.0)
+    assert str(caught.value).startswith(f"{path}{row} ")
+    assert "S3CRET" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    empty = tmp_path / "empty.parquet"
+    empty.touch()
+    with pytest.raises(ValueError, match=r"empty\.parquet must be what its name ends in"):
+        dpk.read_parquet(empty, target="y", classes=[0, 1])

@@ -488,7 +488,7 @@ def test_computed_runs_of_neighbours_never_part_by_more_than_the_bound(runner, c
 def exact_run(data, w, runs, *, loss, l2, smooth, penalize_intercept, l1):
     """The run of privacy's real arithmetic in 200 bits, on the kernel's row ratios and limits."""
     mpmath.mp.prec = 200
-    V, square, ratio, y = ref.glm._stored_rows(data, None, 0)
+    V, square, ratio, (y, *_) = ref.glm._stored_rows(data, None, 0)
     lim = ref.clip.clip_limit(square, data.d, clip=runs.clip, grid=runs.grids[0])
     vector = np.vectorize(mpmath.mpf, otypes=[object])
     V, ratio, y, lim, theta = map(vector, (V, ratio, y, lim, w))

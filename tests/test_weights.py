@@ -18,6 +18,7 @@ from dpkern.cli import main
 from dpkern.estimators import DPGammaRegressor, DPLogisticRegression, DPPoissonRegressor
 from dpkern.models.losses import ComplementaryLogLog, Gamma, NegativeBinomial, Poisson
 from dpkern.solvers import SOLVERS, Objective
+from dpkern.solvers.base.outcome import RunEndedWarning
 from dpkern.solvers.base.recalibration import LEVEL, LogMeans, _Level
 
 
@@ -370,3 +371,72 @@ def test_weights_and_exposures_are_routed_and_checked():
     )
     assert not np.array_equal(first.coef_, second.coef_)
     assert first.result_.calibration is None
+
+
+@pytest.mark.parametrize("loss", [LOSS, Gamma(-5.0, 2.0, 8.0), NegativeBinomial(1.0, 8.0)])
+def test_a_log_link_refuses_targets_that_are_shifted(loss):
+    said = "target_bound must be a number or None with the loss"
+    assert_refused(said, Objective, counts_of_silos(target_bound=(0.0, 8.0)), loss)
+    for bound in (8.0, (-8.0, 8.0)):
+        np.testing.assert_array_equal(counts_of_silos(target_bound=bound).y, counts_of_silos().y)
+        Objective(counts_of_silos(target_bound=bound), loss)
+
+
+def test_weights_far_above_the_largest_one_do_not_overflow():
+    with np.errstate(all="raise"):
+        data = counts_of_silos(weight=np.full(900, 1e300), max_weight=1e-10)
+    assert np.all(data.record_weight == 1.0)
+
+
+def test_a_level_that_is_all_noise_is_small():
+    X, y, _, _ = make_counts(4000)
+    data = dpk.SiloData(X, y, [0, 4000], intercept=True, row_bound=2.0, task="regression")
+    levels = []
+    for seed in range(12):
+        loss = Poisson(-5.0, 2.0, 1e6)
+        result = dpk.solve(
+            "gradient_descent", data, budget=BUDGET, loss=loss, rng=seed, rounds=3, clip="auto"
+        )
+        levels.append(result.calibration.level)
+    assert 0.0 in levels
+    assert np.mean(levels) < 1.0
+
+
+@pytest.mark.parametrize("most", [5e-324, 1e300, 1.7e308])
+@pytest.mark.parametrize("bounds", [(-300.0, 300.0), (-300.0, -299.0), (-5.0, 2.0)])
+def test_levels_of_extreme_bounds_are_numbers(most, bounds):
+    X, y, _, _ = make_counts(300)
+    data = dpk.SiloData(X, y, [0, 300], intercept=True, row_bound=2.0, task="regression")
+    how = {"budget": BUDGET, "rng": 0, "rounds": 3, "step_size": 1e-3, "clip": "auto"}
+    result = dpk.solve("gradient_descent", data, loss=Poisson(*bounds, most), **how)
+    assert abs(result.calibration.level) <= 3.0
+    means = result.predict(X)
+    assert np.all((means >= 0.0) & np.isfinite(means))
+
+
+@pytest.mark.usefixtures("round_by_round")
+def test_a_run_of_a_log_link_that_fails_predicts_means(monkeypatch):
+    plain, calls = kernels.glm_gradient, iter(range(9))
+
+    def fails(*given, **how):
+        if next(calls) == 3:
+            raise MemoryError
+        return plain(*given, **how)
+
+    monkeypatch.setattr(kernels, "glm_gradient", fails)
+    data = counts_of_silos()
+    with pytest.warns(RunEndedWarning):
+        result = dpk.solve("gradient_descent", data, budget=BUDGET, loss=LOSS, rng=0, rounds=9)
+    assert result.calibration == LogMeans.of(LOSS)
+    assert np.all(result.predict(data.X) > 0.0)
+
+
+def test_a_gamma_loss_of_tiny_targets_has_a_curvature_bound():
+    loss = Gamma(299.0, 300.0, 5e-324)
+    assert 0.0 < loss.smoothness < 1e-300
+    dpk.solve("gradient_descent", counts_of_silos(), budget=BUDGET, loss=loss, rng=0, rounds=2)
+
+
+def test_coefficients_of_a_log_link_are_of_the_log_of_means():
+    result = dpk.solve("gradient_descent", counts_of_silos(), budget=BUDGET, loss=LOSS, rng=0)
+    assert result.coefficients().note.startswith("coefficients are those of the log of means")

@@ -26,7 +26,7 @@ def record_weights(
     values, most = values_of_records("weight", weight, n), positive("max_weight", max_weight)
     if negative := int(np.count_nonzero(values < 0.0)):
         raise ValueError(f"weight must be at least 0, got {negative} negative of {n}")
-    return np.minimum(values / most, 1.0)
+    return np.minimum(values, most) / most
 
 
 def margin_offsets(margin_offset: ArrayLike | None, n: int) -> Float64Array | None:

@@ -1,7 +1,9 @@
 """Reading Parquet, Feather and CSV files in blocks, by pyarrow."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -146,10 +148,12 @@ class ArrowSource:
             found = " and ".join(sorted(formats)) or "none"
             raise ValueError(f"paths must hold files of one format, got {found}")
         self._format = formats.pop()
+        _require_once(files)
         self.parts = tuple(Part.of(path) for path in files)
         self._schema, self._target, self._silo = schema, target, silo
         self.counts: dict[str, Outside] | None = None
-        names = _arrow("dataset").dataset(files[0], format=self._format).schema.names
+        with _unreadable(files[0]):
+            names = _arrow("dataset").dataset(files[0], format=self._format).schema.names
         if schema is None:
             if target not in names:
                 raise ValueError(
@@ -179,7 +183,8 @@ class ArrowSource:
         """Yield the places and record batches of all files, none of which has changed."""
         for part in self.parts:
             self._require_same(part)
-            yield from self._batches(part.path)
+            with _unreadable(part.path):
+                yield from self._batches(part.path)
             self._require_same(part)
 
     def of_parts(self, parts: Sequence[Part]) -> "ArrowSource":
@@ -320,6 +325,34 @@ def _files(paths: Paths) -> Iterator[str]:
             yield str(path)
         else:
             raise FileNotFoundError(f"paths must hold files or folders, got {path}, which is none")
+
+
+def _require_once(files: Sequence[str]) -> None:
+    """Raise ValueError for a file that is named twice: its records would count twice."""
+    seen: dict[tuple[int, int], str] = {}
+    for path in files:
+        found = os.stat(path)
+        file = found.st_dev, found.st_ino
+        if file in seen:
+            raise ValueError(
+                f"paths must hold every file once, got {path}, which is {seen[file]}: its records "
+                "would count twice"
+            )
+        seen[file] = path
+
+
+@contextmanager
+def _unreadable(path: str) -> Iterator[None]:
+    """Say what pyarrow cannot read without its words, which show values of records."""
+    try:
+        yield
+    except _arrow("lib").ArrowException as error:
+        row = re.search(r"Row #(\d+)", str(error))
+        place = f"{path}, row {row[1]}" if row else path
+        raise ValueError(
+            f"{place} must be what its name ends in, with columns of one type, got what pyarrow "
+            f"cannot read ({type(error).__name__}): mend the file"
+        ) from None
 
 
 def _format_of(path: str) -> str:

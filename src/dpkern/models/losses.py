@@ -9,6 +9,7 @@ allows, and derivatives are with respect to z.
 import ctypes
 import math
 import re
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, Field, asdict, dataclass, fields
 from typing import Any, ClassVar
@@ -287,8 +288,9 @@ class Gamma(LogLink):
 
     @property
     def smoothness(self) -> float:
-        """The largest target in units of the least mean."""
-        return self.max_target * math.exp(-self.low) * (1.0 + 2.0**-50)
+        """The largest target in units of the least mean, at least the least normal number."""
+        most = self.max_target * math.exp(-self.low) * (1.0 + 2.0**-50)
+        return max(most, sys.float_info.min)
 
 
 @dataclass(frozen=True)

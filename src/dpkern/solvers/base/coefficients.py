@@ -31,6 +31,7 @@ NOMINAL = (
 UNKNOWN = "the noise in the coefficients of this solver is not known"
 LOG_ODDS = "coefficients are those of the log odds, cut off where margins exceed the unit"
 LOGITS = "coefficients are those of the logits of the classes"
+LOG_MEANS = "coefficients are those of the log of means, between its bounds"
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,8 @@ def coefficients(result: "SolverResult", most: int | None = None) -> Coefficient
             rows.append(Coefficient(f"{prefix}{name}", odds * float(row[j]), std))
     note = UNKNOWN if noise is None else PROVED if noise.proved else NOMINAL
     if line is not None:
-        note = f"{LOG_ODDS if len(W) == 1 else LOGITS}; {note}"
+        named = {"log odds": LOG_ODDS, "logits": LOGITS, "log mean": LOG_MEANS}
+        note = f"{named[line.name]}; {note}"
     unit = "target" if result.classes is None else "margin"
     unit = "log odds" if result.predicts_probabilities else unit
     return Coefficients(rows, note, unit, len(W) * (n - len(order)))

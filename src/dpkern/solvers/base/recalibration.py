@@ -505,16 +505,17 @@ class _Level(_Releases):
 
         Margins are those with their offsets.
         """
-        n, units = self._n, np.array([loss.max_target, math.exp(loss.high)])
+        n, largest = self._n, np.array([math.log(loss.max_target), loss.high])
         with np.errstate(all="ignore"):  # an error or a warning would depend on the records
             vectors = _Shares(margins, loss).vectors
             sums, std = self._release(LEVEL, _LEVEL_CLIP, self._mu, vectors, 2)
-        noise = std * units
-        seen = np.maximum(units * np.clip(sums + 0.5 * n, 0.0, n), np.maximum(noise, 1e-300))
-        level = bounded(math.log(seen[0] / seen[1]), _LARGEST_LEVEL)
-        # A level that the noise explains is not taken.
-        error = float(np.sum((noise / seen) ** 2))
-        return level**3 / (level**2 + error) if level else 0.0
+        shares = sums + 0.5 * n
+        logs = np.log(np.maximum(np.minimum(shares, n), std)) + largest
+        level = bounded(float(logs[0] - logs[1]), _LARGEST_LEVEL)
+        # A level that the noise explains is not taken: sums differ by less than its size.
+        units = np.exp(largest - largest.max())
+        seen = float(shares @ (units * (1.0, -1.0))) / (std * float(np.linalg.norm(units)))
+        return level * seen**2 / (seen**2 + 1.0) if seen * level > 0.0 else 0.0
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from dpkern.solvers.base.learning import LearningWatch
 from dpkern.solvers.base.objective import Objective, resolve_monitor, with_given_targets
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain, sources
 from dpkern.solvers.base.plan import RunPlan, resolve
-from dpkern.solvers.base.recalibration import Calibration, Temperature, recalibrate
+from dpkern.solvers.base.recalibration import Calibration, LogMeans, Temperature, recalibrate
 from dpkern.solvers.base.result import SolverResult, stored_model
 from dpkern.stream import PublicDraws
 
@@ -297,7 +297,8 @@ class Run(AbstractContextManager["Run"]):
             raise error
         self.ended, w = error, self.kept[1]
         try:
-            return self._result(w)
+            loss = self.objective.loss
+            return self._result(w, LogMeans.of(loss) if isinstance(loss, Loss) else None)
         except Exception:
             raise error from None
 
