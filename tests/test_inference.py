@@ -348,8 +348,8 @@ def test_standard_errors_are_near_those_with_exact_curvatures(name, monkeypatch)
 
     def compared(releases):
         found, inference = estimate(releases)
-        U, f = releases._U, releases._f
-        s, q = releases._scores(w)
+        U, f = releases._rows(releases._data)
+        s, q = releases._scores(w)(releases._data)
         J = (U.T * (f * q)) @ U
         Q = (U.T * (f**2 * (q if name == "logistic" else s**2))) @ U
         noise = 1.0 / sum(1.0 / std**2 for *_, std in releases._seen)

@@ -40,6 +40,13 @@ def counts_of_silos(**options):
 LOSS = Poisson(-5.0, 2.0, 8.0)
 
 
+def test_losses_of_counts_refuse_labels_of_two_classes():
+    data = dpk.SiloData(np.eye(4), [0, 1, 0, 1], [0, 4], row_bound=1.0)  # read as labels -1 and 1
+    for loss in (LOSS, Gamma(-5.0, 2.0, 8.0), NegativeBinomial(1.0, 8.0)):
+        message = "is for regression, the data's task is 'classification': build the data with"
+        assert_refused(message, dpk.solve, "gradient_descent", data, budget=BUDGET, loss=loss)
+
+
 def test_weights_are_in_units_of_the_largest_and_follow_their_records():
     X, y, exposure, weight = make_counts(60)
     how = {"task": "regression", "weight": weight, "max_weight": 2.0, "margin_offset": exposure}
