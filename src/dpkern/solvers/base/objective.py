@@ -93,8 +93,8 @@ class Objective:
             )
         elif self.loss.log_link and self.data.task != "regression":
             raise ValueError(
-                f"loss {self.loss.name!r} is for regression, the data's task is {self.data.task!r}: "
-                "build the data with task='regression'"
+                f"loss {self.loss.name!r} is for regression, the data's task is "
+                f"{self.data.task!r}: build the data with task='regression'"
             )
         l2, l1, other = combined(self.penalty, self.l2, self.l1)
         # A copy with other data (dataclasses.replace) must not add the same terms again.
