@@ -504,7 +504,7 @@ def test_a_forest_plot_shows_what_noise_adds(tmp_path):
         fit("squared", *records("squared", p=1)).summary(contrasts={}).plot()
 
 
-@pytest.mark.parametrize("high", [1.3, 2.2, 4.6, 5.5, 9.0, 60.0])
+@pytest.mark.parametrize("high", [1.3, 2.2, 4.6, 5.5, 7.0, 9.0, 60.0])
 def test_the_axis_of_ratios_has_a_tick_at_no_effect(high, tmp_path):
     pytest.importorskip("matplotlib")
     row = ForestRow("x", math.sqrt(high), (0.95, high), (1.0, high), "")
