@@ -253,7 +253,7 @@ def _score(estimator: PrivateEstimator, scoring: str | None) -> dict[str, Any]:
     if not hasattr(estimator, "target_bound"):
         raise TypeError(
             "estimator must be a classifier, DPRidge or DPLasso for a search, which has no score "
-            f"of means, got {type(estimator).__name__}: state alpha"
+            f"of means, got {type(estimator).__name__}: dpkern.select takes a loss as score"
         )
     if estimator.target_bound is None:
         raise ValueError("target_bound must be given to the estimator of a search, got None")
