@@ -171,13 +171,18 @@ def test_wrong_arguments_of_files_are_refused(tmp_path):
     write(tmp_path / "a.parquet", columns)
     write(tmp_path / "a.csv", columns)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "a.txt").write_text("x")
+    for name in ("a.txt", "damaged.parquet"):
+        (tmp_path / name).write_text("x")
     person = dpk.Schema([*SCHEMA.columns, Column("id", "person")])
     for paths, how, error, message in (
-        (tmp_path, {}, ValueError, "one format, got csv and parquet"),
+        ([*tmp_path.glob("a.[cp]*")], {}, ValueError, "one format, got csv and parquet"),
         (tmp_path / "empty", {}, ValueError, "one format, got none"),
         (tmp_path / "none", {}, FileNotFoundError, "paths must hold files or folders"),
         (tmp_path / "a.txt", {}, ValueError, "must end in .parquet"),
+        (tmp_path / "damaged.parquet", {}, ValueError, "damaged.parquet is damaged or no parquet"),
+        (3, {}, TypeError, "paths must be names of files or folders, got int"),
+        ([tmp_path, {}], {}, TypeError, "paths must be names of files or folders, got dict"),
+        (tmp_path, {"schema": "s.json"}, TypeError, "schema must be a dpkern.Schema, got str"),
         (tmp_path / "a.csv", {"target": "z"}, ValueError, "target must be a column of"),
         (tmp_path / "a.csv", {"silo": "z"}, ValueError, "silo must be a column of"),
         (tmp_path / "a.csv", {"schema": SCHEMA}, ValueError, "target must be None beside"),

@@ -925,7 +925,7 @@ ERRORS = [
     ("fit TRAIN BUDGET --split two_groups=x", "--split is 'two_groups=x'"),
     ("predict TRAIN OTHER --out OTHER", "is read by this command"),
     ("compare TRAIN --plot TRAIN", "is read by this command"),
-    ("fit FOLDER BUDGET", "Is a directory"),
+    ("fit FOLDER BUDGET", "must be a file, got a folder"),
     ("predict FOLDER/none.npz TRAIN", "No such file"),
     ("compare TRAIN --solvers magic", "there is no 'magic'"),
     ("compare TRAIN --solvers federated_gd:local", "must be central or silo"),
@@ -1384,7 +1384,7 @@ def test_plan_forecasts_standard_errors(capsys):
     assert main(["plan", *sizes, "--inference", "--rate", "0.01"]) == 0
     assert "no standard errors are to be expected" in capsys.readouterr().out
     assert main(["plan", *sizes, "--rate", "0.01"]) != 0
-    assert "rate must be left out without inference=True" in capsys.readouterr().err
+    assert "--rate must be left out without --inference" in capsys.readouterr().err
 
 
 def test_a_remark_that_nobody_reads_ends_no_run(monkeypatch):

@@ -61,6 +61,8 @@ class Worker:
 class Client(distributed.Client):
     """A client of workers in this process."""
 
+    status = "running"
+
     def __init__(self, workers, fail=lambda worker, name, given, compute: compute()):
         self.workers, self.fail = dict.fromkeys(workers, 1), fail
 
@@ -214,6 +216,10 @@ def test_wrong_arguments_of_a_cluster_are_refused(tmp_path):
             dpk.Cluster(client, parts, **how)
     with pytest.raises(TypeError, match=r"client must be a distributed\.Client"):
         dpk.Cluster(None, [[(X, y)]], **HOW)
+    cluster = dpk.Cluster(client, [[(X, y)]], **HOW)
+    client.status = "closed"
+    with pytest.raises(RuntimeError, match="client must be open while records are in use"):
+        solved(cluster.data)
 
 
 # --------------------------------------------------------------------------- worker processes

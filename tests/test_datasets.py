@@ -648,7 +648,7 @@ def test_a_missing_file_is_named(tmp_path, name):
 @pytest.mark.parametrize("name", ["folder", "folder.npz", "folder.gz"])
 def test_a_directory_is_refused(tmp_path, name):
     (tmp_path / name).mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(IsADirectoryError, match=r"got a folder: dpkern\.read_parquet"):
         read_table(tmp_path / name)
 
 

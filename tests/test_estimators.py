@@ -496,6 +496,8 @@ def test_search_of_a_perceptron_and_of_a_regression():
         PrivateSearchCV(ridge, {"epsilon": [0.1, 1.0]}).fit(X, y)
     with pytest.raises(ValueError, match="distributions has the unknown key 'Alpha'; did you mean"):
         PrivateSearchCV(ridge, {"Alpha": [0.1, 1.0]}).fit(X, y)
+    with pytest.raises(TypeError, match="no score of means, got DPPoissonRegressor"):
+        PrivateSearchCV(DPPoissonRegressor(), {"alpha": [0.1, 1.0]}).fit(X, y)
     with pytest.raises(TypeError, match="estimator must be one of"):
         PrivateSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}).fit(X, y)
 

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,6 +72,20 @@ def test_units_are_those_of_the_task():
     data = dpk.SiloData(X, np.sign(y), [0, 500], row_bound=2.0)
     result = dpk.solve("gradient_descent", data, budget=None, loss="smoothed_hinge", rounds=3)
     assert result.coefficients().unit == "margin"
+    result, _ = of_task("counts")
+    assert result.coefficients().unit == "log mean"
+    assert "multiplied by exp(coefficient)" in result.coefficients().note
+    assert "odds" not in str(result)
+
+
+def test_methods_of_counts_speak_of_means_that_were_released():
+    result, _ = of_task("counts")
+    text = result.methods()
+    assert "We fitted Poisson regression" in text
+    assert "level of the predicted means was estimated" in text
+    assert "robabilities" not in text
+    unreleased = replace(result, calibration=replace(result.calibration, level=0.0))
+    assert "level" not in unreleased.methods()
 
 
 # ------------------------------------------------------------------------------ ONNX
@@ -85,6 +100,10 @@ def of_task(task):
     if task == "regression":
         labels, solver["loss"] = 3.0 + z, "squared"
         how |= {"task": "regression", "target_bound": (-5.0, 11.0), "intercept": True}
+    elif task == "counts":
+        labels, solver["loss"] = rng.poisson(np.exp(0.3 * z)), dpk.losses.Poisson(-2.0, 1.0, 5.0)
+        solver |= {"solver": "gradient_descent", "rounds": "auto"}
+        how |= {"task": "regression", "intercept": True}
     elif task == "hinge":
         solver["loss"] = "smoothed_hinge"
         how |= {"feature_range": (-1.0, 1.0), "intercept": True}
@@ -94,17 +113,18 @@ def of_task(task):
         solver["model"] = dpk.MLP(hidden=(6, 5), activation=task, loss="softmax")
     elif task == "softmax":
         labels = np.digitize(z, [-1.0, 1.0])
-        how |= {"task": "multiclass", "classes": [0, 1, 2], "intercept": True}
-        solver["model"] = dpk.MLP(hidden=())
+        how |= {"task": "multiclass", "classes": [0, 1, 2]}
+        solver |= {"model": dpk.MLP(hidden=()), "budget": dpk.Budget(epsilon=4.0, delta=1e-6)}
     elif task == "margin":
         labels = np.where(z > 0, "ill", "well")
         solver["model"] = dpk.MLP(hidden=(3,), loss="logistic")
     data = dpk.SiloData(X, labels, [0, 600], **how)
-    return dpk.solve("minibatch_sgd", data, **solver), X
+    return dpk.solve(solver.pop("solver", "minibatch_sgd"), data, **solver), X
 
 
 @pytest.mark.parametrize(
-    "task", ["regression", "hinge", "plain", "relu", "tanh", "softmax", "margin", "schema"]
+    "task",
+    ["regression", "counts", "hinge", "plain", "relu", "tanh", "softmax", "margin", "schema"],
 )
 def test_onnx_graphs_predict_as_the_model(task, tmp_path, model):
     runtime = pytest.importorskip("onnxruntime")
@@ -114,7 +134,7 @@ def test_onnx_graphs_predict_as_the_model(task, tmp_path, model):
         assert result.calibration is not None
     else:
         result, X = of_task(task)
-        assert (result.calibration is not None) == (task == "softmax")
+        assert (result.calibration is not None) == (task in ("softmax", "counts"))
     made = result.to_onnx(tmp_path / "m.onnx")
     onnx.checker.check_model(made, full_check=True)
     session = runtime.InferenceSession(tmp_path / "m.onnx")

@@ -443,6 +443,18 @@ def test_the_sentence_for_people_bounds_a_guess(neighbours, words):
     assert "may tell anything" in report.in_words(fitted(budget=None).privacy)
 
 
+def test_the_sentence_for_people_takes_the_best_of_upper_bounds():
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, (200, 2))
+    data = dpk.SiloData(X, np.sign(X[:, 0]), [0, 200], row_bound=2.0)
+    budget = dpk.Budget(epsilon=1.0, delta=1e-6)
+    chosen = dpk.select({"rounds": [1, 2]}, data, solver="gradient_descent", budget=budget)
+    stated = re.search(r"at most ([\d.]+) of 100", report.in_words(chosen.privacy))[1]
+    assert chosen.privacy.delta(0.0) == 1.0  # a bound that says nothing
+    # A run alone, which has less budget than the selection, and (1, 1e-6)-DP.
+    alone = 50.0 * (1.0 + math.erf(chosen.privacy.guarantee.mu / math.sqrt(8.0)))
+    assert alone < float(stated) < 100.0 / (1.0 + math.exp(-1.0))
+
+
 # ---------------------------------------------------------------- nothing of the file
 
 

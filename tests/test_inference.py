@@ -13,6 +13,7 @@ import scipy
 from makers import BUDGET
 
 import dpkern as dpk
+from dpkern.plotting import ForestRow, plot_forest
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.releases.estimation import Estimation, logistic_of_normal
@@ -501,6 +502,16 @@ def test_a_forest_plot_shows_what_noise_adds(tmp_path):
     assert share**2 == pytest.approx(1.0 - (row.noise_std / row.std_error) ** 2)
     with pytest.raises(ValueError, match="needs a coefficient beside the intercept"):
         fit("squared", *records("squared", p=1)).summary(contrasts={}).plot()
+
+
+@pytest.mark.parametrize("high", [1.3, 2.2, 4.6, 5.5, 7.0, 9.0, 60.0])
+def test_the_axis_of_ratios_has_a_tick_at_no_effect(high, tmp_path):
+    pytest.importorskip("matplotlib")
+    row = ForestRow("x", math.sqrt(high), (0.95, high), (1.0, high), "")
+    path = tmp_path / "forest.png"
+    (axes,) = plot_forest([row], path, axis="odds ratio", level=0.95, ratios=True).axes
+    low, top = axes.get_xlim()
+    assert 1.0 in [tick for tick in axes.get_xticks().tolist() if low <= tick <= top]
 
 
 def test_a_selection_has_no_intervals_and_is_refused_uncharged(tmp_path):

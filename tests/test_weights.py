@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from makers import BUDGET, assert_refused
 from sklearn.linear_model import GammaRegressor, LogisticRegression, PoissonRegressor
+from sklearn.metrics import mean_poisson_deviance
+from sklearn.model_selection import cross_val_score
 
 import dpkern as dpk
 from dpkern import kernels
@@ -38,6 +40,13 @@ def counts_of_silos(**options):
 
 
 LOSS = Poisson(-5.0, 2.0, 8.0)
+
+
+def test_losses_of_counts_refuse_labels_of_two_classes():
+    data = dpk.SiloData(np.eye(4), [0, 1, 0, 1], [0, 4], row_bound=1.0)  # read as labels -1 and 1
+    for loss in (LOSS, Gamma(-5.0, 2.0, 8.0), NegativeBinomial(1.0, 8.0)):
+        message = "is for regression, the data's task is 'classification': build the data with"
+        assert_refused(message, dpk.solve, "gradient_descent", data, budget=BUDGET, loss=loss)
 
 
 def test_weights_are_in_units_of_the_largest_and_follow_their_records():
@@ -334,6 +343,10 @@ def test_estimators_of_counts_learn_with_their_defaults():
     how = {"feature_range": (-1.0, 1.0), "random_state": 0, "max_target": 8.0}
     model = DPPoissonRegressor(1.0, 1e-6, **how).fit(X, y, exposure=exposure)
     assert np.corrcoef(model.predict(X), truth)[0, 1] > 0.99
+    means = model.predict(X) * exposure
+    constant = exposure * (y.sum() / exposure.sum())
+    explained = 1.0 - mean_poisson_deviance(y, means) / mean_poisson_deviance(y, constant)
+    assert model.score(X, y, exposure=exposure) == pytest.approx(explained)
     assert abs(model.predict(X).mean() / truth.mean() - 1.0) < 0.1
     weighted = DPPoissonRegressor(1.0, 1e-6, max_weight=2.0, **how)
     weighted.fit(X, y, exposure=exposure, sample_weight=weight)
@@ -344,6 +357,9 @@ def test_estimators_of_counts_learn_with_their_defaults():
         1.0, 1e-6, **how | {"max_target": 2000.0, "mean_range": (10.0, 1000.0)}
     )
     assert model.fit(X, costs).score(X, costs) > 0.1
+    assert model.score(X, costs * exposure, exposure=exposure) == pytest.approx(
+        model.score(X, costs)
+    )
     np.testing.assert_allclose(model.coef_, [1.0, 0.25, -0.5], atol=0.2)
 
 
@@ -353,6 +369,9 @@ def test_weights_and_exposures_are_routed_and_checked():
     with sklearn.config_context(enable_metadata_routing=True):
         routed = model.set_fit_request(exposure=True, sample_weight=True)
         assert routed.get_metadata_routing().fit.requests["exposure"] is True
+        routed.set_score_request(exposure=True, sample_weight=True)
+        given = {"exposure": exposure, "sample_weight": weight}
+        assert len(cross_val_score(routed, X, y, cv=2, error_score="raise", params=given)) == 2
     for name, value, said in (
         ("exposure", exposure[:5], r"exposure must have shape \(200,\)"),
         ("exposure", 0.0 * exposure, "exposure must be positive, got 200 of 200"),
@@ -360,6 +379,7 @@ def test_weights_and_exposures_are_routed_and_checked():
     ):
         assert_refused(said, model.fit, X, y, **{name: value})
     assert_refused("y must be at least 0", model.fit, X, -y - 1.0)
+    assert_refused("TypeError: y must be real numbers", model.fit, X, np.where(y > 0.0, "a", "b"))
     assert_refused("max_target must be given", DPGammaRegressor().fit, X, y + 1.0)
     assert_refused("y must be positive", DPGammaRegressor(max_target=3.0).fit, X, 0.0 * y)
     bad = DPPoissonRegressor(mean_range=(2.0, 1.0))

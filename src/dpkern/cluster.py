@@ -204,6 +204,8 @@ class Cluster:
 
     def _ask(self, method: str, arguments: Arguments) -> list[Any]:
         """Return what the actors return for every part, in a new round."""
+        if self._client.status == "closed":
+            raise RuntimeError("client must be open while records are in use, got a closed one")
         self._number += 1
         answers: dict[int, Any] = {}
         attempts: Counter[int] = Counter()

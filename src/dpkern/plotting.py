@@ -359,8 +359,10 @@ def plot_forest(
     if ratios:
         axes.set_xscale("log")
         low, high = axes.get_xlim()
-        far = high > 10.0 * low
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if far else MaxNLocator(6))
+        # The steps of both have a tick at 1, no effect.
+        near = MaxNLocator(6, steps=[1, 2, 5, 10])
+        far = high > 5.0 * low
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if far else near)
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter("{x:g}")
     axes.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=8)

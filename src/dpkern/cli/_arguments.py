@@ -28,6 +28,8 @@ _PHRASES = {
     "task='multiclass' and classes": "--classes A,B,C",
     "name both by classes=(negative, positive)": "name both by --classes NEGATIVE,POSITIVE",
     "what sep says": "what --sep says",
+    "inference=True": "--inference",
+    "inference must be False": "--inference must be left out",
     "as sep says": "as --sep says",
     "fields by sep": "fields by --sep",
     "n_features must be": "--n-features must be",
@@ -272,6 +274,8 @@ def in_options(message: str, arguments: argparse.Namespace) -> str:
     options |= {name: f"--{name.replace('_', '-')}" for name in flags} | _RENAMED
     if hasattr(arguments, "plot"):
         options["path"] = "--plot"
+    if hasattr(arguments, "rate"):
+        options["rate"] = "--rate"
     if hasattr(arguments, "runs"):
         options |= {"how": "--set", "rng": "--seed"}
         options |= {name: f"--{name}" for name in ("runs", "records", "confidence")}

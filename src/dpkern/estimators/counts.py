@@ -14,6 +14,7 @@ from sklearn.metrics import d2_tweedie_score
 
 from dpkern._numbers import positive, real
 from dpkern._typing import FloatArray
+from dpkern.data.weights import log_exposures, values_of_records
 from dpkern.estimators.base import PrivateEstimator, documented, strength
 from dpkern.models.losses import Gamma, LogLink, Poisson
 from dpkern.solvers import SolverResult
@@ -38,7 +39,7 @@ class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
-        Logs of rate ratios, in units of the features as given.
+        Logs of ratios of means, such as rate ratios, in units of the features as given.
     intercept_ : float
     """
 
@@ -52,7 +53,7 @@ class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
     __metadata_request__fit: ClassVar[dict[str, None]] = {"exposure": None}
 
     def _options(self, y: NDArray[Any]) -> dict[str, Any]:
-        if bad := int(np.count_nonzero(np.asarray(y) < 0.0)):
+        if bad := int(np.count_nonzero(values_of_records("y", y, len(y)) < 0.0)):
             raise ValueError(f"y must be at least 0, got {bad} negative of {len(y)} targets")
         return {"task": "regression", "intercept": self.fit_intercept}
 
@@ -79,10 +80,26 @@ class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
         rows = self._rows(X)
         return self.result_.predict(rows)
 
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return the share of the deviance that is explained; not private."""
-        found = d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=self._power)
-        return float(found)
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+    ) -> float:
+        """Return the share of the deviance that is explained; not private.
+
+        With the exposures of the records, which `fit` got, it is the share over a constant mean for
+        an exposure of 1.
+        """
+        y, means = np.asarray(y), self.predict(X)
+        if exposure is not None:
+            # A deviance d of power p has d(e y, e m) = e^(2 - p) d(y, m).
+            sizes = np.exp(log_exposures(exposure, len(means)))
+            y = values_of_records("y", y, len(means)) / sizes
+            weights = 1.0 if sample_weight is None else np.asarray(sample_weight)
+            sample_weight = weights * sizes ** (2 - self._power)
+        return float(d2_tweedie_score(y, means, sample_weight=sample_weight, power=self._power))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -137,6 +154,7 @@ class DPGammaRegressor(_LogLinkRegressor):
     def _options(self, y: NDArray[Any]) -> dict[str, Any]:
         if self.max_target is None:
             raise ValueError("max_target must be given: the public bound of y")
-        if bad := int(np.count_nonzero(np.asarray(y) <= 0.0)):
+        options = super()._options(y)
+        if bad := int(np.count_nonzero(np.asarray(y) == 0.0)):
             raise ValueError(f"y must be positive, got {bad} of {len(y)} targets that are not")
-        return super()._options(y)
+        return options

@@ -138,6 +138,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
                 f"estimator must be one of dpkern.estimators, got {type(self.estimator).__name__}"
             )
         first = clone(self.estimator)
+        score = _score(first, self.scoring)
         data = first._data(X, y, silos, person, refused)
         sets = self._parameter_sets(first)
         candidates = [self._arguments(first, parameters, data) for parameters in sets]
@@ -150,7 +151,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             holdout=self.holdout,
             accountant=first.accountant,
             rng=first._seed(),
-            **_score(first, self.scoring),
+            **score,
         )
         self.result_: SelectionResult = found
         self.best_params_ = sets[candidates.index(found.settings)]
@@ -249,6 +250,11 @@ def _score(estimator: PrivateEstimator, scoring: str | None) -> dict[str, Any]:
         return {"score": _SCORES[scoring or "accuracy"]}
     if scoring is not None:
         raise ValueError(f"scoring must be None for a regression, got {scoring!r}")
+    if not hasattr(estimator, "target_bound"):
+        raise TypeError(
+            "estimator must be a classifier, DPRidge or DPLasso for a search, which has no score "
+            f"of means, got {type(estimator).__name__}: dpkern.select takes a loss as score"
+        )
     if estimator.target_bound is None:
         raise ValueError("target_bound must be given to the estimator of a search, got None")
     # Errors between two targets within the bound are at most twice the bound.

@@ -104,6 +104,10 @@ def source_of(
     options: dict[str, Any],
 ) -> tuple["ArrowSource", RowOptions]:
     """Return the source of `read_parquet` and the options of its rows."""
+    if not isinstance(schema, Schema | None):
+        raise TypeError(
+            f"schema must be a dpkern.Schema, got {type(schema).__name__}: Schema.load reads a file"
+        )
     source = ArrowSource(paths, schema, target, silo)
     if schema is None:
         return source, cast(RowOptions, options)
@@ -316,7 +320,11 @@ def _arrow(module: str) -> Any:
 
 def _files(paths: Paths) -> Iterator[str]:
     """Yield the files of paths, those of a folder by their names."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    single = isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable)
+    given: list[Any] = [paths] if single else list(cast(Iterable[Any], paths))
+    if others := [path for path in given if not isinstance(path, str | os.PathLike)]:
+        kind = type(others[0]).__name__
+        raise TypeError(f"paths must be names of files or folders, got {kind}")
     for path in map(Path, given):
         if path.is_dir():
             inside = (f for f in sorted(path.rglob("*")) if f.suffix.lower() in _FORMATS)

@@ -3,12 +3,14 @@
 import bz2
 import gzip
 import lzma
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+_IN_PYTHON = "dpkern.read_parquet reads it in Python (docs/blocks.md)"
 # How files of other kinds begin, and what makes text of them.
 _BEGINS = {
     b"PK": "it is an Excel workbook or a ZIP archive: save the sheet as CSV (UTF-8)",
@@ -16,11 +18,17 @@ _BEGINS = {
     b"\x1f\x8b": "it is gzip's: let its name end with .gz",
     b"BZh": "it is bzip2's: let its name end with .bz2",
     b"\xfd7zXZ": "it is xz's: let its name end with .xz",
-    b"PAR1": "it is Parquet: read it by pandas or polars",
+    b"PAR1": f"it is Parquet: {_IN_PYTHON}",
     b"\xff\xfe": "it is UTF-16: save it as CSV UTF-8",
     b"\xfe\xff": "it is UTF-16: save it as CSV UTF-8",
 }
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+def refuse_folder(path: Path) -> None:
+    """Raise IsADirectoryError for a folder, and FileNotFoundError where there is nothing."""
+    if stat.S_ISDIR(path.stat().st_mode):
+        raise IsADirectoryError(f"{path} must be a file, got a folder: {_IN_PYTHON}")
 
 
 @contextmanager
@@ -30,7 +38,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     if suffix == ".zip":
         raise ValueError(f"{path} must be plain, .gz, .bz2 or .xz, got .zip")
     opener = OPENERS.get(suffix, open)
-    path.stat()  # raises FileNotFoundError
+    refuse_folder(path)
     try:
         with cast(BinaryIO, opener(path, "rb")) as stream:
             yield stream

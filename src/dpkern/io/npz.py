@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from dpkern.data.csr import is_sparse
 from dpkern.data.validation import Matrix
+from dpkern.io.files import refuse_folder
 from dpkern.io.table import Table, canonical_csr, refuse_width
 
 _ARRAYS = ("X", "y", "groups", "person")
@@ -63,8 +64,8 @@ def _refuse_size(name: str, part: IO[bytes], size: int) -> None:
 
 
 def read_npz(path: Path, n_features: int | None, dtype: DTypeLike, labelled: bool) -> Table:
-    path.stat()
-    if not path.is_dir() and not zipfile.is_zipfile(path):
+    refuse_folder(path)
+    if not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is damaged or not an .npz archive")
     arrays = read_arrays(path, (*_ARRAYS, "format"))
     stored_as = arrays.pop("format", None)

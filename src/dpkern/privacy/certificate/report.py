@@ -32,6 +32,7 @@ SELECTED = (
 )
 
 TITLE = "Privacy certificate"
+_PARTS = 20  # of an epsilon, at which bounds are compared
 _LISTED = 3  # models of a certificate of several runs
 _SHORT = len("sha256:") + 32
 
@@ -122,15 +123,11 @@ def identity_rows(certificate: "Certificate") -> list[tuple[str, str]]:
 
 
 def in_words(certificate: "Certificate") -> str:
-    """Return one sentence for the people in the data.
-
-    A test of two neighbours by whatever was released errs at least as often as (0, delta)-DP
-    admits: who knows that either is as likely is right with probability (1 + delta) / 2 at most.
-    """
+    """Return one sentence for the people in the data."""
     c = certificate
     if not c.states_something:
         return "what was released may tell anything about the people in the data"
-    chance = 50.0 * (1.0 + c.delta(0.0))
+    chance = 50.0 * (1.0 + _largest_advantage(c))
     subject, be = (
         ("a record", "was") if c.unit == "one record" else (f"the data of {c.unit}", "were")
     )
@@ -144,6 +141,19 @@ def in_words(certificate: "Certificate") -> str:
     if c.noise != "os":
         return f"nothing holds, as this noise can be computed again; otherwise {said}"
     return said
+
+
+def _largest_advantage(certificate: "Certificate") -> float:
+    """Return a bound of the total variation between neighbours, by all that was released.
+
+    By (epsilon, delta)-DP it is at most (e^epsilon - 1 + 2 delta) / (e^epsilon + 1) (Kairouz, Oh,
+    Viswanath 2015): delta(0) where that is exact, and less at another epsilon where it is a bound.
+    """
+    c, stated = certificate, certificate.stated_delta
+    largest = c.epsilon(stated) if c.bound == "upper" and stated is not None else 0.0
+    parts = range(_PARTS + 1) if 0.0 < largest < 700.0 else range(1)
+    epsilons = [largest * part / _PARTS for part in parts]
+    return min(math.tanh(0.5 * e) + 2.0 * c.delta(e) / (math.exp(e) + 1.0) for e in epsilons)
 
 
 def describe(release: "Release") -> str:

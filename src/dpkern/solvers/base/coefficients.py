@@ -17,6 +17,7 @@ from dpkern._files import refuse_unwritable, replacing
 from dpkern._text import aligned
 from dpkern._typing import FloatArray
 from dpkern.models.networks import MLP
+from dpkern.solvers.base.recalibration import LogMeans
 
 if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult
@@ -31,7 +32,10 @@ NOMINAL = (
 UNKNOWN = "the noise in the coefficients of this solver is not known"
 LOG_ODDS = "coefficients are those of the log odds, cut off where margins exceed the unit"
 LOGITS = "coefficients are those of the logits of the classes"
-LOG_MEANS = "coefficients are those of the log of means, between its bounds"
+LOG_MEANS = (
+    "coefficients are those of the log of means: a mean is multiplied by exp(coefficient) for one "
+    "unit, within the bounds of the means"
+)
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,8 @@ class Coefficients(tuple[Coefficient, ...]):
     note : str
         What the numbers are.
     unit : str
-        What they change: "log odds", "target" or "margin", by one unit of the named quantity, or of
-        a category against the average of its column.
+        What they change: "log odds", "log mean", "target" or "margin", by one unit of the named
+        quantity, or of a category against the average of its column.
     n_more : int
         Number of coefficients that were left out of the tuple.
     """
@@ -211,4 +215,5 @@ def coefficients(result: "SolverResult", most: int | None = None) -> Coefficient
         note = f"{named[line.name]}; {note}"
     unit = "target" if result.classes is None else "margin"
     unit = "log odds" if result.predicts_probabilities else unit
+    unit = line.name if isinstance(line, LogMeans) else unit
     return Coefficients(rows, note, unit, len(W) * (n - len(order)))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dpkern.models.networks import MLP
 from dpkern.privacy.certificate.report import in_words, report_entries
+from dpkern.solvers.base.recalibration import LogMeans
 
 if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult
@@ -18,6 +19,9 @@ _LOSSES = {
     "logistic": "logistic regression",
     "squared": "linear regression",
     "softmax": "softmax regression",
+    "poisson": "Poisson regression",
+    "gamma": "gamma regression with a log link",
+    "negative_binomial": "negative binomial regression",
 }
 _GAUSSIAN = (
     'Dong, Roth, Su, "Gaussian differential privacy", Journal of the Royal Statistical Society B, '
@@ -68,7 +72,11 @@ def methods_text(result: "SolverResult") -> str:
         )
         words = in_words(privacy)
         text.append(f"{words[0].upper()}{words[1:]}.")
-    if result.calibration is not None:
+    line = result.calibration
+    if isinstance(line, LogMeans):
+        if line.level:
+            text.append("The level of the predicted means was estimated within the same budget.")
+    elif line is not None:
         text.append("Predicted probabilities were recalibrated within the same budget.")
     references = [f"[1] {_citation(result.solver)}"]
     if privacy.states_something and entries["mu"] != "none":

@@ -91,6 +91,11 @@ class Objective:
                 f"loss {self.loss.name!r} is for classification, the data's task is "
                 f"{self.data.task!r}"
             )
+        elif self.loss.log_link and self.data.task != "regression":
+            raise ValueError(
+                f"loss {self.loss.name!r} is for regression, the data's task is "
+                f"{self.data.task!r}: build the data with task='regression'"
+            )
         elif self.loss.log_link and self.data.transform.target_middle != 0.0:
             raise ValueError(
                 f"target_bound must be a number or None with the loss {self.loss.name!r}, whose "

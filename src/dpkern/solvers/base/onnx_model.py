@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpkern.models.networks import MLP
-from dpkern.solvers.base.recalibration import Temperature
+from dpkern.solvers.base.recalibration import LogMeans, Temperature
 
 if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult
@@ -116,6 +116,7 @@ def _outputs(graph: _Graph, result: "SolverResult") -> dict[str, tuple[int, ...]
     last = graph.constant(np.array([1]))
     if classes is None:
         x = graph.node("Add", x, np.float64(transform.target_middle))
+        x = graph.node("Exp", x) if isinstance(line, LogMeans) else x
         graph.node("Squeeze", x, last, name="prediction")
         return {"prediction": ()}
     K, of_several = (len(classes),), isinstance(oracle, MLP) and oracle.loss == "softmax"

@@ -158,7 +158,8 @@ class SolverResult:
         plus the sum of coefficients times values. With a schema, a number's values are those of the
         raw column, or the log1p that the name says; the intercept is that of a record with every
         category at its average, and the coefficient of a category is its difference from that. With
-        a `calibration`, coefficients are those of the log odds, or of the logits of classes.
+        a `calibration`, coefficients are those of the log odds, of the logits of classes, or of the
+        log of means.
 
         Returns
         -------
@@ -215,7 +216,7 @@ class SolverResult:
 
         The input "X" are rows (n, n_features) of doubles, encoded where the model has a schema. The
         outputs are "label", "decision", as `decision_function` returns it, and "probabilities"
-        where there are any; of a regression "prediction" alone.
+        where there are any; of a regression "prediction" alone, as `predict` returns it.
 
         Raises
         ------
