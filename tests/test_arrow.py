@@ -179,7 +179,12 @@ def test_wrong_arguments_of_files_are_refused(tmp_path):
         (tmp_path / "empty", {}, ValueError, "one format, got none"),
         (tmp_path / "none", {}, FileNotFoundError, "paths must hold files or folders"),
         (tmp_path / "a.txt", {}, ValueError, "must end in .parquet"),
-        (tmp_path / "damaged.parquet", {}, ValueError, "damaged.parquet is damaged or no parquet"),
+        (
+            tmp_path / "damaged.parquet",
+            {},
+            ValueError,
+            "damaged.parquet must be what its name ends in",
+        ),
         (3, {}, TypeError, "paths must be names of files or folders, got int"),
         ([tmp_path, {}], {}, TypeError, "paths must be names of files or folders, got dict"),
         (tmp_path, {"schema": "s.json"}, TypeError, "schema must be a dpkern.Schema, got str"),

@@ -151,8 +151,8 @@ def _largest_advantage(certificate: "Certificate") -> float:
     """
     c, stated = certificate, certificate.stated_delta
     largest = c.epsilon(stated) if c.bound == "upper" and stated is not None else 0.0
-    parts = range(_PARTS + 1) if 0.0 < largest < 700.0 else range(1)
-    epsilons = [largest * part / _PARTS for part in parts]
+    parts = range(1, _PARTS + 1) if 0.0 < largest < 700.0 else ()
+    epsilons = [0.0, *(largest * part / _PARTS for part in parts)]
     return min(math.tanh(0.5 * e) + 2.0 * c.delta(e) / (math.exp(e) + 1.0) for e in epsilons)
 
 
