@@ -75,8 +75,8 @@ cdef class Records:
         """Raise where records have weights or margin offsets, which this kernel does not read."""
         if self.c.record_weight != NULL or self.c.margin_offset != NULL:
             raise TypeError(
-                "data must have neither weight nor margin_offset for this kernel, got them: sums of "
-                "gradients, losses and Hessians of linear models read both")
+                "data must have neither weight nor margin_offset for this kernel, got them: sums "
+                "of gradients, losses and Hessians of linear models read both")
         return 0
 
     cdef void join_silos(self):
