@@ -161,5 +161,6 @@ def _labels(result: SolverResult) -> list[Any]:
 
 
 def _kind(value: object) -> str:
-    several = isinstance(value, Sequence) and not isinstance(value, str)
-    return f"{len(value)} of them" if several else type(value).__name__  # type: ignore[arg-type]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"{len(value)} of them"
+    return type(value).__name__
