@@ -9,6 +9,7 @@ import dpkern as dpk
 from bench.defaults import Cell, against, page, problem, worse_with_more
 from dpkern.estimators import DPLasso, DPLogisticRegression, DPRidge
 from dpkern.solvers import SOLVERS
+from dpkern.solvers.base.automatic import compared
 
 LARGEST = 50_000
 
@@ -34,6 +35,13 @@ def rows(solver, task, design, l2, epsilons=(1.0, 10.0), draws=4):
 @pytest.mark.parametrize("solver", ["auto", *SOLVERS])
 def test_more_records_or_budget_make_no_regression_worse(solver):
     assert not against(rows(solver, "offset", "skewed", 0.0, epsilons=(3.0, 10.0)))
+
+
+@pytest.mark.parametrize("solver", ["auto", *compared(SOLVERS)])
+@pytest.mark.parametrize(("design", "d"), [("uniform", 50), ("skewed", 200)])
+def test_regressions_in_many_columns_beat_the_mean(solver, design, d):
+    cell = Cell(design, "offset", d, 0.0, solver, 1_000, 10.0)
+    assert np.mean(cell.scores(3, 1_000)["R2"]) > -0.02
 
 
 @pytest.mark.parametrize("task", ["balanced", "regression"])

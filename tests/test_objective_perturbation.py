@@ -530,7 +530,13 @@ def test_a_ledger_takes_no_other_release_for_that_of_the_minimiser():
     assert law_of(linear, replace(point, std=None)) is None
     assert law_of(linear, replace(point, std=0.99 * entries(point.std)[0])) is None
     assert law_of(linear, replace(point, times=2)) is None
-    assert law_of(linear, point, replace(point, what="another")) is None
+    assert law_of(linear, point, linear) is None
+    other = replace(point, what="another")
+    assert law_of(linear, other) is None
+    assert law_of(linear, point, replace(other, std=None)) is None
+    beside = ObjectivePerturbation.sequential([linear.minimiser], math.sqrt(other.mu_squared()[0]))
+    assert law_of(linear, point, other).mu == pytest.approx(beside.mu, rel=1e-12)
+    assert law_of(linear, point, other).shift == beside.shift
     with pytest.raises(TypeError, match="minimiser must be an ObjectivePerturbation or None"):
         replace(linear, minimiser={"mu": 1.0})
 
@@ -591,7 +597,8 @@ def test_certificates_compose_with_each_other_and_with_gaussian_ones():
     for release in (*certificate.releases, *gaussian.releases):
         ledger.append(release)
     assert ledger.mu_squared() is None
-    assert not Certificate.from_ledger(ledger, trust="central", noise="os").states_something
+    one = Certificate.from_ledger(ledger, trust="central", noise="os")
+    assert one.epsilon(1e-5) == compose_sequential(gaussian, certificate).epsilon(1e-5)
 
 
 class NotConvex(Logistic):

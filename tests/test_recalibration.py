@@ -12,11 +12,13 @@ from parties import Study
 import dpkern as dpk
 from dpkern.privacy import BudgetWarning
 from dpkern.privacy.certificate.ledger import Ledger
-from dpkern.privacy.mechanisms import gaussian_sum
+from dpkern.privacy.mechanisms import gaussian_sum, perturbed_minimiser
+from dpkern.privacy.sensitivity.local_runs import LARGEST_DRAW
 from dpkern.solvers.base import line_fits
 from dpkern.solvers.base import recalibration as module
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.solvers.base.recalibration import (
+    MEAN,
     MOMENTS,
     RESIDUALS,
     SCORES,
@@ -131,20 +133,34 @@ def test_a_calibration_is_close_to_the_best_line():
         {"monitor": "train"},
         {"trust": "shuffle", "solver": "minibatch_sgd"},
         {"sampling": "without_replacement", "solver": "minibatch_sgd"},
-        {"solver": "objective_perturbation"},
         {"calibration": "paper"},
         {"budget": None},
     ],
 )
 def test_other_runs_have_none_and_say_so(how):
     how = {"solver": "gradient_descent", "budget": BUDGET, "rng": 1, "rounds": 5, **how}
-    if how["solver"] == "objective_perturbation":
-        del how["rounds"]
     result = dpk.solve(how.pop("solver"), records(5000), **how)
     assert result.calibration is None
     assert not released(result)
     assert result.parameters["recalibrate"] is False
     assert result.privacy.declared["recalibrate"] is False
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+def test_a_perturbed_objective_keeps_the_budget_with_all(tmp_path, neighbours):
+    data = records(5000)
+    size = {"public_size": [5000]} if neighbours == "add_remove" else {}
+    how = {"budget": BUDGET, "rng": 1, "neighbours": neighbours, **size}
+    accountant = dpk.Accountant(tmp_path / "budget", epsilon=1.0, delta=1e-6, neighbours=neighbours)
+    result = dpk.solve("objective_perturbation", data, accountant=accountant, **how)
+    assert tuple(released(result)) == LINE
+    assert 0.99 <= result.privacy.epsilon(1e-6) <= 1.0
+    assert dpk.verify(result.privacy.to_dict())
+    with pytest.raises(dpk.BudgetSpentError):
+        dpk.solve("objective_perturbation", data, accountant=accountant, **how)
+    values = result.privacy.to_dict()
+    values["releases"] = [r for r in values["releases"] if r["what"] != SIZES]
+    assert not dpk.verify(values)
 
 
 def test_persons_by_the_group_bound_are_covered():
@@ -424,3 +440,116 @@ def test_certificates_with_other_releases_of_a_line_are_refused():
     assert not verifies(moments, replace(scores, per_record=1), residuals)
     assert not verifies(*line, recalibrate=False)
     assert not verifies(*line, ended_after=3)
+
+
+# ------------------------------------------------------------------------- the mean of targets
+
+
+def targets(n=3000, m=1, middle=6.0, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n, 4))
+    y = np.clip(middle + X @ [1.0, -0.5, 0.0, 0.0] + 0.5 * rng.standard_normal(n), -10.0, 10.0)
+    how = {"feature_range": (-1.0, 1.0), "intercept": True, "task": "regression"}
+    return dpk.SiloData.split(X, y, m=m, target_bound=10.0, seed=0, **(how | options))
+
+
+ITERATIVE = (
+    "gradient_descent", "federated_gd", "wd_dp", "output_perturbation", "local_newton",
+    "double_noise_newton", "ridge", "admm", "fixed_point", "prox_sgd", "prox_svrg", "prox_pl_svrg",
+    "spider", "minibatch_sgd", "local_sgd", "objective_perturbation",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("solver", ITERATIVE)
+def test_every_solver_begins_at_the_released_mean(solver):
+    result = dpk.solve(solver, targets(), budget=BUDGET, rng=1, loss="squared")
+    (mean,) = [r for r in result.privacy.releases if r.what == MEAN]
+    assert (mean.times, float(np.max(mean.sensitivity))) == (1, 2.0)
+    assert result.intercept == pytest.approx(6.0, abs=0.5)
+    assert result.calibration is None
+    assert result.privacy.epsilon(1e-6) <= 1.0
+    assert dpk.verify(result.privacy.to_dict())
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@pytest.mark.parametrize(("trust", "m"), [("central", 3), ("silo", 3)])
+def test_the_mean_of_targets_has_the_sensitivity_of_their_bound(trust, m, neighbours):
+    data = targets(m=m)
+    size = {"public_size": data.sizes.tolist()} if neighbours == "add_remove" else {}
+    how = {"trust": trust, "neighbours": neighbours, **size}
+    result = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1, loss="squared", **how)
+    (mean,) = [r for r in result.privacy.releases if r.what == MEAN]
+    unit = 2.0 if neighbours == "replace_one" else 1.0
+    assert np.array_equal(np.atleast_1d(mean.sensitivity), [unit] * (m if trust == "silo" else 1))
+    assert 1.0 - 1e-6 <= result.privacy.epsilon(1e-6) <= 1.0
+    assert dpk.verify(result.privacy.to_dict())
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"clip": 1.0},
+        {"recalibrate": False},
+        {"monitor": "train"},
+        {"budget": None},
+        {"data": {"intercept": False}},
+        {"data": {"target_bound": None}},
+    ],
+)
+def test_other_regressions_release_no_mean(how):
+    data = {"target_bound": 10.0, **how.pop("data", {})}
+    if data["target_bound"] is None:
+        del data["target_bound"]
+        how = {"clip": 1.0, **how}
+        given = dpk.SiloData.split(
+            np.ones((300, 1)), np.ones(300), m=1, seed=0, task="regression", row_bound=2.0
+        )
+    else:
+        given = targets(**{k: v for k, v in data.items() if k != "target_bound"})
+    how = {"budget": BUDGET, "rng": 1, "rounds": 5, "loss": "squared", **how}
+    result = dpk.solve("gradient_descent", given, **how)
+    assert MEAN not in [r.what for r in result.privacy.releases]
+
+
+def test_a_mean_that_noise_explains_is_not_taken():
+    run = type("Run", (), {"objective": type("Objective", (), {"n": 1000})})
+    for total, std, expected in ((100.0, 100.0, 0.5), (100.0, 1.0, 0.9999), (1e300, 1.0, 10.0)):
+        mean = module._TargetMean(run, 1.0)
+        sums = np.array([total]), std
+        mean._release = lambda *_, sums=sums: sums
+        assert mean.find(10.0) == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_linear_term_is_bounded_with_its_public_part(monkeypatch):
+    bounds, kept = [], perturbed_minimiser.Minimisation
+    monkeypatch.setattr(
+        perturbed_minimiser, "Minimisation",
+        lambda **how: bounds.append(how["linear_bound"]) or kept(**how),
+    )  # fmt: skip
+    result = dpk.solve("objective_perturbation", targets(), budget=BUDGET, rng=1, loss="squared")
+    (linear,) = [r for r in result.privacy.releases if r.what.startswith("random linear")]
+    random = LARGEST_DRAW * math.sqrt(5.0) * linear.std
+    added = 10.0 * 3000.0 * result.parameters["added_l2"]  # of the longest first model
+    assert bounds[0] >= random + added
+
+
+def test_units_of_targets_that_double_double_the_model():
+    models = []
+    for scale in (1.0, 8.0):
+        data = targets()
+        other = dpk.SiloData(
+            data.X, data.y * scale, [0, data.n], task="regression", target_bound=10.0 * scale,
+            intercept=True, feature_range=(-1.0, 1.0),
+        )  # fmt: skip
+        result = dpk.solve("gradient_descent", other, budget=BUDGET, rng=1, loss="squared")
+        models.append(result.w / scale)
+    assert np.array_equal(*models)
+
+
+def test_the_added_penalty_is_one_of_the_distance_from_the_first_model():
+    """With as strong a penalty as a small budget asks for, the intercept stays near the mean."""
+    budget = dpk.Budget(epsilon=0.3, delta=1e-6)
+    data = targets(n=600)
+    result = dpk.solve("objective_perturbation", data, budget=budget, rng=2, loss="squared")
+    assert result.parameters["added_l2"] > 0.3  # a quarter of the offset would be lost from 0
+    assert result.intercept == pytest.approx(6.0, abs=1.5)

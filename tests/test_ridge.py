@@ -75,7 +75,7 @@ def test_with_much_budget_it_tends_to_least_squares():
 @pytest.mark.parametrize("trust", ["central", "silo"])
 def test_two_releases_share_the_budget_by_thirds(trust, neighbours, of_H, of_g):
     hidden = {"public_size": (900, 900, 900)} if neighbours == "add_remove" else {}
-    how = {"trust": trust, "neighbours": neighbours, **hidden}
+    how = {"trust": trust, "neighbours": neighbours, "recalibrate": False, **hidden}
     privacy = dpk.solve("ridge", make_data(), budget=BUDGET, **how).privacy
     hessian, gradient = privacy.releases
     assert [(r.what, r.times) for r in privacy.releases] == [
@@ -147,11 +147,11 @@ def test_the_posterior_mean_is_that_of_its_definition(scale):
         H, g = A @ A.T / d + scale * (E + E.T) / 2.0, rng.standard_normal(d)
         how = {"s_H": scale, "s_g": 0.5 * scale, "size": 1.3}
         expected = reference_ridge(H, g, **how)
-        found = posterior_mean(H, g, penalty=np.zeros((d, d)), **how)
+        found = posterior_mean(H, g, np.zeros(len(g)), penalty=np.zeros((d, d)), **how)
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
         # Units of targets, 2^300 and so, and of curvature have no influence.
         other = posterior_mean(
-            H * 8.0, g * 2.0**300, s_H=8.0 * scale, s_g=0.5 * scale * 2.0**300,
+            H * 8.0, g * 2.0**300, np.zeros(d), s_H=8.0 * scale, s_g=0.5 * scale * 2.0**300,
             size=1.3 * 2.0**300 / math.sqrt(8.0), penalty=np.zeros((d, d)),
         )  # fmt: skip
         np.testing.assert_allclose(other, found * 2.0**297, rtol=1e-6, atol=2.0**290)
@@ -165,7 +165,7 @@ def test_the_passes_settle_where_they_could_alternate_for_ever(monkeypatch):
     for passes in (module._PASSES, module._PASSES + 1):
         monkeypatch.setattr(module, "_PASSES", passes)
         how = {"s_H": 0.015, "s_g": 0.0005, "size": 1.0, "penalty": np.zeros((20, 20))}
-        found.append(posterior_mean(H, g, **how))
+        found.append(posterior_mean(H, g, np.zeros(len(g)), **how))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-3)
     assert 0.3 < found[0][0] < 0.9
 
@@ -173,7 +173,7 @@ def test_the_passes_settle_where_they_could_alternate_for_ever(monkeypatch):
 def test_a_penalty_shrinks_the_mean():
     H, g = np.diag([3.0, 2.0, 1.0]), np.ones(3)
     how = {"s_H": 1e-6, "s_g": 1e-6, "size": 10.0}
-    found = posterior_mean(H, g, penalty=np.diag([1.0, 1.0, 0.0]), **how)
+    found = posterior_mean(H, g, np.zeros(len(g)), penalty=np.diag([1.0, 1.0, 0.0]), **how)
     np.testing.assert_allclose(found, [1 / 4, 1 / 3, 1.0], rtol=1e-3)
 
 

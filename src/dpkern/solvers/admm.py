@@ -109,7 +109,7 @@ async def admm(
     gamma, lam, share = consensus.prox_step, consensus.relaxation, consensus.share
     run.notes, run.claim, run.settled = consensus.notes, consensus.claimed, math.ceil(1.0 / share)
     run.bound = "upper" if NOT_SUMMED in run.notes else "exact"
-    zhat, done = consensus.compiled_rounds(objective.start())
+    zhat, done = consensus.compiled_rounds(run.first_model())
     z = objective.full_prox(zhat, gamma)
     for t in run.numbered_rounds(done):
         if consensus.silent(t):

@@ -103,7 +103,7 @@ async def double_noise_newton(
     least = direction_floor(objective, gradient.noise_std, run.plan.clip)
     newton = NoisyDirection(run, mu=mu, regularisation=least)
 
-    w, returned = objective.start(), Returned(run, rounds)
+    w, returned = run.first_model(), Returned(run, rounds)
     run.notes = newton.notes
     for t in run.numbered_rounds():
         g = await gradient(w) + objective.penalty_gradient(w)

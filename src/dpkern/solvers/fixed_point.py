@@ -99,7 +99,7 @@ async def fixed_point(
 
     if isinstance(operator, Declared) and run.plan.budget is not None:
         run.notes = (UNCHECKED,)
-    u = run.objective.start()
+    u = run.first_model()
     for k in run.numbered_rounds():
         if not active[k].any():
             continue

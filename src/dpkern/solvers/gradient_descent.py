@@ -67,7 +67,7 @@ async def gradient_descent(
     else:
         gradient = NoisyMeanGradient(run, mu=run.plan.mu_of_one(rounds))
 
-    returned, w = Returned(run, rounds), objective.start()
+    returned, w = Returned(run, rounds), run.first_model()
     done = await gradient.compiled_rounds(w, eta, returned.extend, momentum)
     previous = w
     for t in run.numbered_rounds(done):

@@ -98,7 +98,7 @@ async def local_newton(
     searched = isinstance(step_size, str) and step_size == "paper_search"
     steps = PaperSearch(run, max_step=max_step) if searched else step_rule(run, system.search_mu)
 
-    weight, w = run.objective.shares() if silo else np.ones(1), run.objective.start()
+    weight, w = run.objective.shares() if silo else np.ones(1), run.first_model()
     for r in run.numbered_rounds():
         w_local, total_step = np.tile(w, (len(weight), 1)), 0.0
         for t in range(r * L, (r + 1) * L):

@@ -80,7 +80,7 @@ async def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) ->
     gradient = NoisyMeans(run, sums_of(run), family, silos, *allocate(run, [family], silos))
     returned = Returned(run, run.plan.rounds)
 
-    w = objective.start()
+    w = run.first_model()
     done = await gradient.compiled_rounds(w, eta, returned.extend)
     for r in run.numbered_rounds(done):
         w = run.proximal_step(r, w, await gradient.gradient(r, w), eta[r])

@@ -95,7 +95,7 @@ async def prox_svrg(
         Family("sum of clipped differences of gradients", others, sampler),
     )
 
-    w = anchor = objective.start()
+    w = anchor = run.first_model()
     g, returned = np.zeros(objective.dim), Returned(run, length)
     for r in run.numbered_rounds():
         if r and r % length == 0:

@@ -30,8 +30,7 @@ from dpkern.solvers.releases.hessian import NoisyMeanHessian, resolve_hess_clip,
 # Shares of mu^2 of H and g, and prior scales of w: fitted on the regression set wisconsin and on
 # synthetic sets of stated distribution, and judged on others (examples/papers/ridge.py).
 _SHARES = (1.0, 2.0)
-_SCALES = np.linspace(1.0 / 64.0, 1.0, 64)
-_PASSES = 20
+_SCALES, _PASSES = np.linspace(1.0 / 64.0, 1.0, 64), 20
 
 
 @solver(
@@ -42,28 +41,26 @@ _PASSES = 20
 async def ridge(run: Run, *, hess_clip: float | None = AUTO) -> SolverResult:
     """Ridge regression from one release of X^T X and one of X^T y.
 
-    The clip norms "auto" clip nothing in regression, which needs data with a `target_bound`, or a
-    clip norm. Labels are targets -1 and 1, and follow the rules of docs/settings.md.
+    The clip norms "auto" clip no target within `target_bound` of the first model's, and regression
+    needs one of the two. Labels are targets -1 and 1, and follow the rules of docs/settings.md.
 
     Notes
     -----
-    Two releases, whatever the records are. The sum of the records' Hessians at 0, x x^T for the
-    squared loss, positive semi-definite of rank one and of Frobenius norm at most B = row_bound^2:
-    sensitivity sqrt(2) B + q d, q the grid of its noise, or B + q d with "add_remove". The sum of
-    their gradients at 0, -y x, of norm at most C: sensitivity 2 C, or C with "add_remove". The
-    budget is split by public shares, mu_H^2 = mu^2 / 3 and mu_g^2 = 2 mu^2 / 3. Under central trust
-    whoever sees the aggregate sees sum_j om_j S_j + Z of both, om_j = (p_j/n_j) / max_k (p_k/n_k)
-    on the records before rounding; under silo trust every silo's S_j + Z_j is seen, and silos,
-    which hold disjoint records, compose in parallel.
+    Two releases, whatever the records are, at 0 or the released mean m of targets. The sum of the
+    records' Hessians, x x^T for the squared loss, positive semi-definite of rank one and of
+    Frobenius norm at most B = row_bound^2: sensitivity sqrt(2) B + q d, q the grid of its noise, or
+    B + q d with "add_remove". The sum of their gradients (m - y) x, clipped to C: 2 C, or C. The
+    shares are public, mu_H^2 = mu^2 / 3 and mu_g^2 = 2 mu^2 / 3. Under central trust whoever sees
+    the aggregate sees sum_j om_j S_j + Z of both, om_j = (p_j/n_j) / max_k (p_k/n_k) on the records
+    before rounding; under silo trust every silo's S_j + Z_j, and silos compose in parallel.
 
     Everything else is post-processing of the two and of the public stds of their noise
     (`posterior_mean`), in place of AdaSSP's paid ridge parameter.
     """
     objective, d, budget = run.objective, run.objective.dim, run.plan.budget
     mu_H, mu_g = (None, None) if budget is None else split_budget(budget.mu, _SHARES, (1, 1))
-    size = run.plan.clip / math.sqrt(run.plan.arguments["hess_clip"])
     hessian, gradient = NoisyMeanHessian(run, mu=mu_H), NoisyMeanGradient(run, mu=mu_g)
-    weight, w = objective.shares() if run.plan.trust == "silo" else np.ones(1), objective.start()
+    weight, w = objective.shares() if run.plan.trust == "silo" else np.ones(1), run.first_model()
     for t in run.numbered_rounds():
         points = np.tile(w, (len(weight), 1))
         sums = await sums_of_one_pass(run, gradient, hessian, points)
@@ -75,23 +72,25 @@ async def ridge(run: Run, *, hess_clip: float | None = AUTO) -> SolverResult:
                 w = interruptible(np.linalg.lstsq, H + penalty, -g)[0].astype(np.float64)
             else:
                 s_H = float(np.linalg.norm(weight * hessian.noise_norm)) / math.sqrt(2.0 * d)
-                how = {"s_H": s_H, "s_g": gradient.noise_std, "size": size}
-                w = interruptible(posterior_mean, H, -g, penalty=penalty, **how)
+                size = run.plan.clip / math.sqrt(run.plan.arguments["hess_clip"])
+                how = {"s_H": s_H, "s_g": gradient.noise_std, "size": size, "penalty": penalty}
+                w = w + interruptible(posterior_mean, H, -g, w, **how)
         run.record(t, w, 1.0, g)
     return run.result(w)
 
 
 def posterior_mean(
-    H: FloatArray, g: FloatArray, *, s_H: float, s_g: float, size: float, penalty: FloatArray
-) -> FloatArray:
-    """Return a mean of w given the released H and g = H_true w + noise.
+    H: FloatArray, g: FloatArray, start: FloatArray,
+    *, s_H: float, s_g: float, size: float, penalty: FloatArray,
+) -> FloatArray:  # fmt: skip
+    """Return a mean of w, from a public `start`, given the released H and g = H_true w + noise.
 
     H has GOE noise of std s_H on its diagonal and g noise of std s_g. Given w, which is normal of
     std tau in every direction, noise and error of H w have variance s^2 = s_g^2 + s_H^2 |w|^2 / 2
     in every coordinate. So g has variance tau^2 lambda^2 + s^2 along an eigenvector of eigenvalue
     lambda, and w a mean of tau^2 lambda / (tau^2 lambda^2 + s^2) g. tau is uniform between 0 and
     the value at which the mean square of predictions, tau^2 tr H, is `size`^2; |w| is that of the
-    mean itself, found in a fixed number of passes. `penalty` is the Hessian of the penalty, and is
+    mean itself, found in a fixed number of passes. `penalty`, the Hessian of that of start + w, is
     applied to the quadratic function that the mean minimises.
 
     An eigenvalue above the noise's spectral norm r = s_H sqrt(2 d) is (x + sqrt(x^2 - r^2)) / 2, x
@@ -117,4 +116,5 @@ def posterior_mean(
         found = (weight / weight.sum()) @ (tau2 * eigenvalue / variance) * u
         mean = 0.5 * (mean + found)  # without the half, |w| could alternate for ever
     smooth = (V * eigenvalue) @ V.T
-    return np.linalg.lstsq(smooth + penalty / unit, smooth @ (V @ mean))[0] * (s_g / unit)
+    g = smooth @ (V @ mean) - penalty @ (start / s_g)
+    return np.linalg.lstsq(smooth + penalty / unit, g)[0] * (s_g / unit)

@@ -101,7 +101,7 @@ async def spider(
     )
     returned = Returned(run, T)
 
-    w = previous = objective.start()
+    w = previous = run.first_model()
     h = np.zeros(objective.dim)
     for r in run.numbered_rounds():
         if r % q == 0:

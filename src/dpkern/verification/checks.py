@@ -183,15 +183,16 @@ class Verifier:
     def _minimiser(
         self, laws: Sequence[Mapping[str, Any]], releases: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Return the guarantee of one minimiser, checked against its two releases."""
+        """Return the guarantee of one minimiser, checked against its two releases, and others."""
         law, linear = laws[0], next(r for r in releases if "minimiser" in r)
-        others = [r for r in releases if "minimiser" not in r]
-        alone = len(laws) == len(others) == 1 and all(r["times"] == 1 for r in releases)
-        self._refuse(not alone, "a minimiser is released once and alone")
+        messages = [r for r in releases if r["what"] == "minimiser within a distance of tau"]
+        others = [r for r in releases if "minimiser" not in r and r not in messages]
+        once = len(laws) == len(messages) == 1 == linear["times"] == messages[0]["times"]
+        self._refuse(not once, "a minimiser is released once")
         shift = self._mp.sqrt(self._mu_squared([linear]))
         self._refuse(not close(law["shift"], shift, STD), "shift of the linear term")
         self._refuse(linear["seen_by"] != "nobody", "the linear term is seen")
-        spent = self._mp.sqrt(self._mu_squared(others))
+        spent = self._mp.sqrt(self._mu_squared(messages))
         self._refuse(not close(law["mu"], spent, STD), "mu given the minimiser")
         found = volume(self._values["declared"])
         if found is None:
@@ -200,7 +201,11 @@ class Verifier:
         self._refuse(not right, "volume for the declared penalty")
         directions = 2 if self._values["neighbours"] == "replace_one" else 1
         self._refuse(law["directions"] != directions, "directions of a perturbed objective")
-        return dict(law)
+        beside = self._mu_squared(others)
+        return {
+            **law,
+            "mu": self._mp.sqrt(self._mp.mpf(law["mu"]) ** 2 + beside) if beside else law["mu"],
+        }
 
     def _selection(
         self, law: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]

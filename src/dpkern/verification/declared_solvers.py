@@ -41,6 +41,7 @@ _CANDIDATES = 8
 LINE = "recalibration: "
 LEVEL = f"{LINE}sums of targets and of means"
 TEMPERATURE = f"{LINE}sum of scores and information of the temperature"
+_MEAN = "sum of targets over their bound"
 # Losses of which only the level of means is recalibrated.
 LOG_LINKS = ("poisson", "gamma")
 # And those of estimates with standard errors.
@@ -86,7 +87,10 @@ class DeclaredSolver(DeclaredRun):
         return self._about(what, 1, D, dim=1)
 
     def _recalibration(self) -> Iterator[Family]:
-        """Return the releases of a line of margins, a temperature, or a level of means."""
+        """Return the releases of a line, a temperature, a level of means, or a mean of targets."""
+        if any(release["what"] == _MEAN for release in self._values["releases"]):
+            yield self._about(_MEAN, 1, self.unit, dim=1)
+            return
         loss = self._declared.get("loss")
         if isinstance(loss, Mapping) and loss.get("name") in LOG_LINKS:
             yield self._about(LEVEL, 1, 0.7072 * self.unit, dim=2)

@@ -17,11 +17,13 @@ from dpkern._numbers import count, not_negative
 from dpkern.privacy.certificate.report import describe, entries
 from dpkern.privacy.guarantees.binomial import binomial_mu
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
-from dpkern.privacy.guarantees.rounding import total
+from dpkern.privacy.guarantees.rounding import sqrt_up, total
 from dpkern.privacy.sampling.amplification import Sampled
 
 PerMessage: TypeAlias = float | tuple[float, ...]
 #: Fields of a release that a file leaves out where they are None.
+#: What the release of the minimiser of a perturbed objective is called.
+MINIMISER = "minimiser within a distance of tau"
 _OPTIONAL = ("minimiser", "series", "between")
 
 
@@ -289,19 +291,26 @@ class Ledger:
 
     @property
     def minimiser(self) -> ObjectivePerturbation | None:
-        """The guarantee of a run that releases one minimiser of a perturbed objective alone.
+        """The guarantee of a run that releases one minimiser of a perturbed objective.
 
         That is a release and the linear term that it hides; given the minimiser, the release is
-        mu-GDP for the mu of the guarantee.
+        mu-GDP for the mu of the guarantee, and so are all others, for theirs.
         """
-        guarantees = [release.minimiser for release in self if release.minimiser is not None]
-        others = [release for release in self if release.minimiser is None]
-        if len(guarantees) != 1 or len(others) != 1 or any(release.times > 1 for release in self):
+        hidden = [release for release in self if release.minimiser is not None]
+        messages = [release for release in self if release.what == MINIMISER]
+        if not (len(hidden) == len(messages) == 1 == hidden[0].times == messages[0].times):
             return None
-        squares = others[0].mu_squared()
-        most = Fraction(guarantees[0].mu) ** 2
-        kept = others[0].coins is None and all(s is not None and s <= most for s in squares)
-        return guarantees[0] if kept else None
+        guarantee, beside = hidden[0].minimiser, Fraction(0)
+        assert guarantee is not None
+        for release in self:
+            squares = (Fraction(0),) if release is hidden[0] else release.mu_squared()
+            if release.coins is not None or len(squares) > 1 or squares[0] is None:
+                return None
+            if release is not messages[0]:
+                beside += squares[0]
+            elif squares[0] > Fraction(guarantee.mu) ** 2:
+                return None
+        return guarantee.sequential([guarantee], sqrt_up(beside)) if beside else guarantee
 
     def mu_squared(self) -> Fraction | None:
         """Return the square of the run's mu exactly; None when it is infinite.

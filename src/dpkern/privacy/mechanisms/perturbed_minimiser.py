@@ -1,12 +1,14 @@
 """Objective perturbation: a random linear term, and noise on the minimiser that doubles reach."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 from dpkern import kernels
 from dpkern._typing import FloatArray
+from dpkern.privacy.certificate.ledger import MINIMISER
 from dpkern.privacy.guarantees.budget import Budget
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import floor_log2, sqrt_up
@@ -29,15 +31,20 @@ class PerturbedMinimiser:
 
     `guarantee` is that of `guarantees.objective_perturbation`; b ~ N(0, s^2 I) on a
     grid that is fine enough for tau, which is that of `Minimisation`. Given the exact minimiser V
-    is mu-GDP, t = (2 tau + q sqrt(d)) / mu, for a mu that is a sixteenth of the budget's.
+    is mu-GDP, t = (2 tau + q sqrt(d)) / mu, for a mu that is a sixteenth of the budget's. The
+    budget is that of both and of a further release that is mu_beside-GDP.
 
     Parameters
     ----------
     channel : Channel
     budget : Budget
         Given as epsilon and delta.
+    beside : float
+        mu_beside.
     clip, dim, records, smoothness, kappa, penalties
         As for `Minimisation`.
+    public : float
+        Bound of the norm of the public part of the linear term.
 
     Attributes
     ----------
@@ -59,17 +66,21 @@ class PerturbedMinimiser:
         penalties: tuple[float, float],
         records: int,
         kappa: float,
+        beside: float = 0.0,
+        public: float = 0.0,
     ) -> None:
         if budget.epsilon is None or budget.delta is None:
             raise ValueError("budget must be given as epsilon and delta for a perturbed objective")
         sensitivity, directions = (clip, 1) if channel.add_remove else (2.0 * clip, 2)
-        self.guarantee = ObjectivePerturbation.within(
+        own = _SHARE * budget.mu
+        together = ObjectivePerturbation.within(
             budget.epsilon,
             budget.delta * _EXACT_NOISE_SHARE,
             volume=math.log1p(smoothness / penalties[0]) * (1.0 + 2.0**-48),
             directions=directions,
-            mu=_SHARE * budget.mu,
+            mu=sqrt_up(Fraction(own) ** 2 + Fraction(beside) ** 2) if beside else own,
         )
+        self.guarantee = replace(together, mu=own)
         self.std = noise_std(sensitivity, self.guarantee.shift)
         self._grid = math.ldexp(1.0, floor_log2(Fraction(self.std)) - 31)
         bound = LARGEST_DRAW * sqrt_up(Fraction(dim)) * self.std
@@ -81,7 +92,7 @@ class PerturbedMinimiser:
             smoothness=smoothness,
             kappa=kappa,
             penalties=penalties,
-            linear_bound=bound * (1.0 + 2.0**-40),
+            linear_bound=(bound + public) * (1.0 + 2.0**-40),
             linear_grid=self._grid,
             target=0.5 * self.guarantee.mu * noise,
         )
@@ -97,7 +108,7 @@ class PerturbedMinimiser:
         )
         self._messages = GaussianMessages(
             channel,
-            what="minimiser within a distance of tau",
+            what=MINIMISER,
             dim=dim,
             mu=self.guarantee.mu,
             random=True,

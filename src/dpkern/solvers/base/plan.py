@@ -62,7 +62,7 @@ class RunPlan:
         All arguments but the data, checked, with every "auto" replaced; read-only.
     budget : Budget or None
         Of one record, where persons have the given one by the group bound, and without what the
-        recalibration takes.
+        recalibration takes where both are Gaussian DP.
     recalibration_mu : float or None
         The budget of the recalibration; None for a run without one.
     recalibration_line : bool
@@ -192,7 +192,9 @@ def resolve(
     given["recalibrate"] = share > 0.0
     if of_record is not None and share > 0.0:
         rest, recalibration_mu = split_budget(of_record.mu, (1.0 - share, share), (1, 1))
-        of_record = of_settings = Budget.part(rest)
+        of_settings = Budget.part(rest)
+        if declaration.gaussian:  # or the solver finds what is left by itself
+            of_record = of_settings
     given = resolve_settings(declaration.settings, objective, of_settings, given)
     announce_length(objective, {k: given[k] for k in REPEATS if isinstance(given.get(k), int)})
     plan = RunPlan(

@@ -30,7 +30,13 @@ from dpkern.solvers.base.learning import LearningWatch
 from dpkern.solvers.base.objective import Objective, resolve_monitor, with_given_targets
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain, sources
 from dpkern.solvers.base.plan import RunPlan, resolve
-from dpkern.solvers.base.recalibration import Calibration, LogMeans, Temperature, recalibrate
+from dpkern.solvers.base.recalibration import (
+    Calibration,
+    LogMeans,
+    Temperature,
+    first_model,
+    recalibrate,
+)
 from dpkern.solvers.base.result import SolverResult, stored_model
 from dpkern.stream import PublicDraws
 
@@ -148,6 +154,10 @@ class Run(AbstractContextManager["Run"]):
         # What is summed over parties is in the ledger before they are asked for it.
         most = "" if self.objective.data.party is None else "at most "
         return f"{most}released before the failure: " + "; ".join(release_lines(self.ledger))
+
+    def first_model(self) -> FloatArray:
+        """Return the model that the run begins with, of public numbers and of a release."""
+        return first_model(self)
 
     def start_clock(self) -> None:
         """Begin to measure the time of the run."""

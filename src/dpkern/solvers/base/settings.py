@@ -49,15 +49,18 @@ _LARGEST_CLIP, _PENALIZED_CLIP = 1.0, 2.0
 # moments of labels.
 _NEWTON_CLIP, _PAPER_CLIP, _LABELS_CLIP = 0.5, 0.7, 0.25
 # The part of `margin_noise` that one step of Newton's method may have along any direction, by the
-# gradient's noise, and by the noise of a released direction; and how much shorter steps are where
-# the norm of the gradient's noise exceeds C.
-_NEWTON_SHARE, _DIRECTION_SHARE, _NOISY_STEPS = 1.0 / 3.0, 0.05, 4.0
+# gradient's noise, of targets half of it from sqrt(d) = 7 on; by the noise of a released direction;
+# and how much shorter steps are where the norm of the gradient's noise exceeds C.
+_NEWTON_SHARE, _HALF_SHARE = 1.0 / 3.0, 7.0
+_DIRECTION_SHARE, _NOISY_STEPS = 0.05, 4.0
 # The power n mu over d from which moments of labels are not clipped, and over d^(3/2) from which
 # those of targets are as exact as gradients.
 _UNCLIPPED_LABELS, _EXACT_MOMENTS = 200.0, 6000.0
 # Of objective perturbation: clip norm as a share of row_bound |phi'(0)|, share of epsilon that pays
-# for the curvature of a record, and the largest condition number that the penalty leaves.
+# for the curvature of a record, the largest condition number that the penalty leaves, and the part
+# of `margin_noise` that it leaves of labels.
 _PERTURBED_CLIP, _CURVATURE_SHARE, _MOST_CONDITIONED = 0.5, 0.25, 2.0**13
+_PERTURBED_SHARE = 0.25
 # Steps in 1 / smoothness. Those of labels rely on curvatures far below their bound, and on averages
 # of what oscillates: gradients of labels are bounded. Explicit ones of targets are at most 1, with
 # which no data diverge.
@@ -289,8 +292,9 @@ def newton(
     releases = R * given.get("local_steps", 1)
     share = share if given["neighbours"] == "replace_one" else 0.2
     share_of_start = 1.0 if numbers.log_link else _NEWTON_CLIP
-    clips = {"clip": share_of_start * start, "hess_clip": hessian_clip(numbers, releases, share)}
-    return found | clips
+    # Steps along clipped curvatures are too long, and diverge where residuals are not bounded.
+    hess_clip = hessian_clip(numbers, releases, share) if numbers.labels else numbers.curvature
+    return found | {"clip": share_of_start * start, "hess_clip": hess_clip}
 
 
 def newton_directions(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,7 +306,13 @@ def newton_floor(objective: Objective, noise_std: float) -> float:
     """Return the least curvature by which a gradient with this noise is divided."""
     if not 0.0 < noise_std < math.inf:
         return 0.0
-    return _per_margin_noise(objective) * noise_std / _NEWTON_SHARE
+    share = _NEWTON_SHARE * (_share_of_targets(objective.dim) if objective.has_units else 1.0)
+    return _per_margin_noise(objective) * noise_std / share
+
+
+def _share_of_targets(dim: int) -> float:
+    """Return the part of `margin_noise` that methods take whose noise nothing reduces."""
+    return min(max(0.5 * _HALF_SHARE / math.sqrt(dim), 0.5), 1.0)
 
 
 def _per_margin_noise(objective: Objective) -> float:
@@ -376,6 +386,9 @@ def perturbed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any
         paid = math.expm1(_CURVATURE_SHARE * min(budget.epsilon, 100.0))
         least = max(least, weight * L / paid)
         clip = _PERTURBED_CLIP * numbers.row_bound * numbers.slope
+        share = _PERTURBED_SHARE if numbers.labels else 0.8 * _share_of_targets(numbers.dim)
+        per_unit = numbers.row_bound * numbers.noise * clip / budget.mu
+        least = max(least, per_unit / (share * numbers.margin_noise))
     added, least = max(0.0, least - numbers.penalty), max(least, numbers.penalty)
     return {"clip": clip, "added_l2": added, "passes": math.ceil(40.0 * math.sqrt(1.0 + L / least))}
 

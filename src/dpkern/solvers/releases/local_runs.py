@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._typing import FloatArray
+from dpkern.models.scale import largest_target
 from dpkern.privacy.mechanisms.channel import largest_norm
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.last_iterate import LastIterate
@@ -63,11 +64,12 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
     """Run all rounds of an algorithm that releases averages of local runs."""
     if run.plan.arguments.get("accounting") == "last_iterate" and run.plan.trust != "silo":
         raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.plan.solver}")
-    w, returned, done = run.objective.start(), Returned(run, run.plan.rounds), 0
+    returned, done = Returned(run, run.plan.rounds), 0
     run.bound = "upper" if NOT_HIDDEN in notes else "exact"
     run.notes = notes if run.plan.budget is not None else ()
     if isinstance(advance, HiddenSteps):
         advance.require_reach(eta)
+    w = run.first_model()
     if isinstance(advance, GradientStep):
         done = await advance.compiled_rounds(w, eta[:, 0], returned.extend)
     for r in run.numbered_rounds(done):
@@ -254,7 +256,9 @@ class HiddenSteps:
         """Raise ValueError if a later round could start where no sensitivity is known."""
         if self._mu is None or len(eta) == 1:
             return
-        d, factors, reach = self._run.objective.data.d, tuple(self._factors.tolist()), 0.0
+        data, factors = self._run.objective.data, tuple(self._factors.tolist())
+        # The first model has the mean of targets as its intercept, or is 0.
+        d, reach = data.d, 0.0 if self._run.plan.recalibration_mu is None else largest_target(data)
         noise = (math.sqrt(d) + 10.0) / self._mu
         for row in eta:
             longest = self._run.plan.clip * float(np.sum(row))

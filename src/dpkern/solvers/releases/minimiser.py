@@ -6,6 +6,7 @@ import numpy as np
 
 from dpkern import kernels
 from dpkern._typing import FloatArray
+from dpkern.models.scale import largest_target
 from dpkern.privacy.accountant.profiles import Bound
 from dpkern.privacy.guarantees.rounding import round_up
 from dpkern.privacy.mechanisms.messages import GaussianMessages
@@ -26,8 +27,8 @@ class Minimiser:
     """w within tau of the minimiser of sum_i om_i l_i(w) + w' diag(D) w / 2 + b . w.
 
     om_i = (p_j / n_j) / max_k (p_k / n_k) is the weight of a record of silo j, and the penalties of
-    the mean objective, divided by max_k (p_k / n_k), are D. Conditions are checked before any
-    record is read.
+    the mean objective, divided by max_k (p_k / n_k), are D. b has a public part: the added penalty
+    is one of the distance from the first model. Conditions are checked before any record is read.
     """
 
     def __init__(self, run: Run, added_l2: float) -> None:
@@ -52,6 +53,7 @@ class Minimiser:
             )
         self._run, self._silo_weight = run, objective.silo_weight()
         self.penalties = (objective.l2 * objective.penalized + added_l2) / objective.record_weight()
+        self._added = added_l2 / objective.record_weight()
         least, largest = float(self.penalties.min()), float(self.penalties.max())
         if least == 0.0:
             raise ValueError(
@@ -65,6 +67,7 @@ class Minimiser:
             self._rho = math.sqrt(least / self._curvature)
             self.steps = math.ceil(-2.0 / self._rho * math.log(_PLAIN_SHARE))
             return
+        beside = run.plan.recalibration_mu or 0.0
         self._mechanism = mechanism = PerturbedMinimiser(
             run.channel(),
             run.plan.budget,
@@ -74,9 +77,13 @@ class Minimiser:
             smoothness=smoothness,
             kappa=objective.phi.kappa,
             penalties=(least, largest),
+            beside=beside,
+            public=self._added * largest_target(data) if beside else 0.0,
         )
         if run.charge is not None:
             guarantee, n_draws = mechanism.guarantee, run.charge.accountant.assumed_draws
+            if beside:
+                guarantee = guarantee.sequential([guarantee], beside)
             run.charge.bound(Bound(minimiser=guarantee, n_draws=n_draws))
         found = mechanism.minimisation
         self._curvature, self._rho, self.steps = found.curvature, found.rho, found.steps
@@ -91,9 +98,10 @@ class Minimiser:
             what, dim = "minimiser", len(w)
             exact = GaussianMessages(self._run.channel(), what=what, dim=dim, mu=None)
             return exact.release(w[np.newaxis])
+        start = self._run.first_model()
         with clock("noise"):
             b = mechanism.linear_term()
-        w = await self._minimise(b)
+        w = await self._minimise(b - self._added * start)
         with clock("noise"):
             return mechanism.release(w)
 
