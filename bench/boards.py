@@ -1,8 +1,10 @@
 """Least squares on small public sets: the default of DPRidge beside AdaSSP and Hessian mixing.
 
-    python -m bench.boards [--sets A,B] [--epsilons 0.1,1] [--draws N] [--out DIR] [--page FILE.md]
+    python -m bench.boards [--labels] [--sets A,B] [--epsilons 0.1,1] [--draws N] [--out DIR]
+        [--page FILE.md]
 
-The sets, in the folder DPKERN_DATA/ihm-board, are those of Lev et al., "Iterative Hessian mixing"
+With --labels it is logistic regression, of `bench.board_labels`. The sets, in the folder
+DPKERN_DATA/ihm-board, are those of Lev et al., "Iterative Hessian mixing"
 (arXiv 2601.07545), as is what is done to them: a fifth of the records is for tests, targets are
 divided by the largest |y| and rows by the largest norm of a training row, sets that come
 standardised are standardised again, there is no intercept, and delta = 1 / n^2. A record is added
@@ -28,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench import board_labels
 from bench.utility_text import table, wrapped
 from dpkern import Budget, SiloData, solve_many
 from dpkern.privacy.guarantees.gdp import gdp_mu
@@ -246,6 +249,7 @@ def list_of_numbers(text: str) -> list[float]:
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--labels", action="store_true")
     parser.add_argument("--sets", type=lambda text: text.split(","))
     parser.add_argument("--epsilons", type=list_of_numbers, default=_EPSILONS)
     parser.add_argument("--draws", type=int, default=50)
@@ -253,17 +257,18 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out / "cells.jsonl"
+    path = options.out / ("labels.jsonl" if options.labels else "cells.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     done = {(row["set"], row["epsilon"]) for row in rows}
-    for name in options.sets or names():
+    for name in options.sets or (board_labels.names() if options.labels else names()):
         for epsilon in options.epsilons:
             if (name, epsilon) not in done:
-                row = cell(name, epsilon, options.draws)
+                of_labels = functools.partial(board_labels.cell, adassp=adassp)
+                row = (of_labels if options.labels else cell)(name, epsilon, options.draws)
                 rows.append(row)
                 with path.open("a") as file:
                     file.write(json.dumps(row) + "\n")
-    text = page(rows)
+    text = (board_labels.page if options.labels else page)(rows)
     if options.page is not None:
         options.page.write_text(text)
     print(text)
