@@ -11,7 +11,9 @@ from scipy import sparse
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.data import blocks as module
+from dpkern.kernels._blocks import Reduced
 from dpkern.solvers import SOLVERS
+from dpkern.solvers.base import recalibration
 
 BUDGET = dpk.Budget(epsilon=2.0, delta=1e-5)
 IN_BLOCKS = [name for name, solver in SOLVERS.items() if solver.declaration.in_blocks]
@@ -192,6 +194,44 @@ def test_a_step_of_newton_is_one_pass():
     assert len(passes) == 1 + 5
     dpk.solve("ridge", blocks, budget=BUDGET, rng=1)
     assert len(passes) == 1 + 5 + 1
+
+
+@pytest.mark.parametrize("most", [None, 0])
+@pytest.mark.parametrize("epsilon", [0.8, 8.0])  # for a temperature, and for a line
+def test_a_recalibration_reads_margins_once(most, epsilon, monkeypatch):
+    if most is not None:
+        monkeypatch.setattr(recalibration, "_MOST_KEPT", most)
+    X, y, groups = records(800)
+    passes, rng = [], np.random.default_rng(8)
+
+    def begin():
+        passes.append(1)
+        order = rng.permutation(len(y))  # margins that are kept are of the order that was read
+        return cut(rng, 9, X[order], y[order], groups[order])
+
+    memory = dpk.SiloData.from_groups(X, y, groups, **HOW)
+    blocks = dpk.SiloData.from_blocks(begin, **HOW)
+    for k in range(1, 3):
+        how = {"budget": dpk.Budget(epsilon=epsilon, delta=1e-5), "rng": k}
+        passes.clear()
+        first, second = (dpk.solve("local_newton", data, **how) for data in (memory, blocks))
+        same(first, second)
+        releases = 6 if epsilon > 1.0 else 3
+        assert isinstance(first.calibration, recalibration.Calibration) == (releases == 6)
+        assert len(passes) == 10 + (1 if most is None else releases)
+    assert blocks.blocks._kept is None
+
+
+def test_margins_of_another_model_are_not_those_kept():
+    memory, blocks = in_silos(*records(), np.random.default_rng(6), **HOW)
+    requests = {}
+    for k in range(3):
+        margins = recalibration._Margins(np.linspace(-1.0, 1.0 + k, memory.d), None)
+        requests[k] = Reduced(margins, lambda block, of=margins: np.array([np.sum(of(block) > 0)]))
+    for k in (0, 0, 1, 0, 2, 2):
+        (found,) = blocks.blocks.totals([requests[k]])
+        assert found == requests[k](memory)
+        assert blocks.blocks._kept[0] == requests[k].by.key
 
 
 # --------------------------------------------------------------------------- the sums

@@ -23,7 +23,7 @@ from dpkern.data.validation import refuse_non_finite as refuse_bad
 
 if TYPE_CHECKING:
     from dpkern.data.silo_data import SiloData
-    from dpkern.kernels._blocks import BlockSource, Request
+    from dpkern.kernels._blocks import BlockSource, Reduction, Request
 
 T = TypeVar("T")
 
@@ -103,12 +103,18 @@ class BlockRows:
     ) -> None:
         self._kind, self._state, self._source = type(template), template._state(), source
         self._names, self._sizes, self._target_bound = names, sizes, target_bound
+        self._kept: tuple[bytes, list[Any]] | None = None  # blocks that a request has reduced
 
     def totals(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
-        """Return the sum over all blocks of what each request returns, by one pass."""
+        """Return the sum over all blocks of what each request returns, by one pass at most."""
+        by = getattr(requests[0], "by", None) if len(requests) == 1 else None
+        if by is None or (self._kept is not None and self._kept[0] != by.key):
+            self._kept = None
+        if not requests:
+            return []
         sums: list[NDArray[Any]] = []
         seen = np.zeros(len(self._sizes), dtype=np.int64)
-        for block in self.blocks():
+        for block in self.blocks() if by is None else self._reduced(by):
             found = [request(block) for request in requests]
             for total, part in zip(sums, found, strict=False):
                 total += part
@@ -120,6 +126,17 @@ class BlockRows:
                 f"{int(self._sizes.sum())} in the first one"
             )
         return sums
+
+    def _reduced(self, by: Reduction) -> Iterator[Any]:
+        """Yield reduced blocks, which are kept after the last one."""
+        if self._kept is not None:
+            yield from self._kept[1]
+            return
+        kept = []
+        for block in self.blocks():
+            kept.append(by.reduced(block))
+            yield kept[-1]
+        self._kept = by.key, kept
 
     def blocks(self) -> Iterator[SiloData]:
         """Yield all records once, in blocks that are read ahead."""

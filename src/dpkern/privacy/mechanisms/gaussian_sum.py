@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.kernels._blocks import MOST_STEPS, in_blocks, totals
+from dpkern.kernels._blocks import MOST_STEPS, Reduced, Reduction, Request, in_blocks, totals
 from dpkern.privacy.certificate.ledger import Release
 from dpkern.privacy.guarantees.rounding import sqrt_down, sqrt_up
 from dpkern.privacy.mechanisms.channel import Channel, largest_norm
@@ -180,11 +180,13 @@ class GaussianSum:
         n_threads: int | None = None,
         *,
         together: bool = False,
+        by: Reduction | None = None,
     ) -> NDArray[np.float64]:
         """Return what `sums` does for records in memory or in blocks.
 
         `vectors` is a function of the data, or of a block of them, that returns that of a slice; it
-        is picklable where the records are elsewhere. `together` takes all silos as one.
+        is picklable where the records are elsewhere. `together` takes all silos as one; blocks that
+        are reduced `by` some function, which have the same vectors, may be kept for the next call.
         """
         assert self.grid is not None
         grids = np.broadcast_to(self.grid, (1 if together else data.m,))
@@ -192,7 +194,9 @@ class GaussianSum:
         if in_blocks(data) is None:
             offsets = _offsets_of(data, len(grids))
             return sum_vectors(vectors(data), self._dim, offsets, *how[1:])
-        return _saturated(totals(data, functools.partial(_block_steps, vectors, *how))[0], grids)
+        request: Request = functools.partial(_block_steps, vectors, *how)
+        request = request if by is None else Reduced(by, request)
+        return _saturated(totals(data, request)[0], grids)
 
     def release(
         self,

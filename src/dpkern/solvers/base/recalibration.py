@@ -41,9 +41,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern._typing import FloatArray
+from dpkern._typing import FloatArray, IntArray
+from dpkern.kernels._blocks import in_blocks
 from dpkern.kernels.glm import loss_derivatives
 from dpkern.models.losses import LogLink, Loss, Poisson
 from dpkern.models.networks import MLP
@@ -90,6 +92,8 @@ _LEVEL_CLIP, _LARGEST_LEVEL = 0.7072, 3.0
 _FAR = 300.0
 # Numbers that are in memory together for each of a few arrays.
 _NUMBERS = 1 << 20
+# Most records of blocks whose margins are kept between releases: in 600 MB.
+_MOST_KEPT = 1 << 26
 
 SIZES = "recalibration: sum of sizes of margins"
 MOMENTS = "recalibration: sum of moments of margins and labels"
@@ -309,7 +313,7 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
         return LogMeans.of(loss) if isinstance(loss, Loss) else None
     margins = _Margins(w, objective.n_threads)
     if isinstance(loss, LogLink):
-        return LogMeans.of(loss, _Level(run, mu).find(loss, margins))
+        return LogMeans.of(loss, _Level(run, mu, None).find(loss, margins))
     scores = _ClassScores((margins,), (0.0,))
     largest = float(np.linalg.norm(w)) * data.row_bound
     if isinstance(loss, MLP):
@@ -325,7 +329,9 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
         if not plan.recalibration_line:
             several = isinstance(loss, MLP)
-            scale = _Scores(run, scores, largest, mu).scale(1.0 if several else 1.0 / _TOO_STEEP)
+            releases = _Scores(run, scores, largest, mu)
+            scale = releases.scale(1.0 if several else 1.0 / _TOO_STEEP)
+            releases.forget()
             # Of so few records of two classes the noise hides what labels agree with by chance.
             chance = math.sqrt(len(w)) if several else 1.0
             error = math.hypot(scale.slope_error, chance * scale.sampling_error)
@@ -333,19 +339,47 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
         centre = float(w[-1]) if data.intercept else 0.0
         line = _Line(run, margins, centre, largest, mu)
         fitted = line.log_odds()
+        line.forget()
     # A model of d numbers agrees by chance with the labels that it was fitted to.
     error = math.hypot(fitted.slope_error, math.sqrt(len(w)) * fitted.sampling_error)
     return Calibration(fitted.slope, fitted.offset, centre, line.unit, error)
+
+
+@dataclass(frozen=True)
+class _MarginBlock:
+    """The margins and labels, -1 and 1, of a block's records, in nine bytes of each."""
+
+    offsets: IntArray
+    margins: FloatArray
+    labels: NDArray[np.int8]
+
+    @property
+    def m(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> IntArray:
+        return np.diff(self.offsets)
+
+    @property
+    def y(self) -> FloatArray:
+        return self.labels.astype(np.float64)
 
 
 class _Margins:
     """The margins of the records of a block at a model; those of the last block are kept."""
 
     def __init__(self, w: FloatArray, n_threads: int | None) -> None:
-        self._w, self._n_threads = w, n_threads
+        self._w, self._n_threads, self.key = w, n_threads, w.tobytes()
         self._last: tuple[kernels.Data, FloatArray] | None = None
 
+    def reduced(self, block: kernels.Data) -> _MarginBlock:
+        """Return a block of two classes as recalibrations of these margins read it."""
+        return _MarginBlock(block.offsets, self(block), block.y.astype(np.int8))
+
     def __call__(self, part: kernels.Data) -> FloatArray:
+        if isinstance(part, _MarginBlock):
+            return part.margins
         if self._last is None or self._last[0] is not part:
             z = interruptible(kernels.glm_margins, part, self._w, n_threads=self._n_threads)
             self._last = part, z[: part.offsets[-1]]  # the records that are here
@@ -356,10 +390,16 @@ class _Margins:
 
 
 class _Releases:
-    """What the releases of a recalibration share."""
+    """What the releases of a recalibration share: margins of two classes, which may be kept."""
 
-    def __init__(self, run: "Run", mu: float) -> None:
+    def __init__(self, run: "Run", mu: float, margins: _Margins | None) -> None:
         self._run, self._mu, self._n = run, mu, float(run.objective.n)
+        self._kept = margins if run.objective.data.n <= _MOST_KEPT else None
+
+    def forget(self) -> None:
+        """Keep margins no longer."""
+        if self._kept is not None and (blocks := in_blocks(self._run.objective.data)) is not None:
+            blocks.totals([])
 
     def _root(self, mu: float, vectors: RecordVectors) -> float:
         """Return the noisy mean square root of sizes, of which `vectors` are `_root_vectors`."""
@@ -382,7 +422,7 @@ class _Releases:
         )
         assert mechanism.grid is not None
         with run.clock("kernels"):
-            sums = mechanism.sums_of(objective.data, vectors, objective.n_threads)
+            sums = mechanism.sums_of(objective.data, vectors, objective.n_threads, by=self._kept)
         if not per_silo and run.plan.shares is None:
             sums = total_on_grid(sums, float(mechanism.grid[0]))
         with run.clock("noise"):
@@ -451,7 +491,7 @@ class _Line(_Releases):
     def __init__(
         self, run: "Run", margins: _Margins, centre: float, largest: float, mu: float
     ) -> None:
-        super().__init__(run, mu)
+        super().__init__(run, mu, margins)
         self._margins, self._centre, self.unit = margins, centre, largest
 
     def log_odds(self) -> Discriminant:
@@ -573,7 +613,7 @@ class _Scores(_Releases):
     """The releases of one temperature."""
 
     def __init__(self, run: "Run", scores: _ClassScores, largest: float, mu: float) -> None:
-        super().__init__(run, mu)
+        super().__init__(run, mu, scores.margins[0] if len(scores.margins) == 1 else None)
         self._scores, self.unit = scores, largest
 
     def scale(self, slope: float) -> Scale:
