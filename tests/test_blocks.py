@@ -196,6 +196,30 @@ def test_a_step_of_newton_is_one_pass():
     assert len(passes) == 1 + 5 + 1
 
 
+@pytest.mark.parametrize("trust", ["central", "silo"])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_plans_say_the_passes_over_blocks(trust, loss):
+    X, y, groups = records(1_500, 3)
+    passes, budget, how = [], BUDGET, HOW
+    bound = {"row_bound": 2.0, "trust": trust, "loss": loss}
+    if loss == "squared":
+        y, how = X[:, 0], {"row_bound": 2.0, "task": "regression", "target_bound": 1.0}
+
+    def begin():
+        passes.append(1)
+        return [(X, y, groups)]
+
+    blocks = dpk.SiloData.from_blocks(begin, **how)
+    rows = {row.solver: row for row in dpk.plan(1_500, 4, budget=budget, m=3, **bound).rows}
+    for name in ("gradient_descent", "local_newton", "double_noise_newton", "ridge"):
+        if name not in rows:
+            continue
+        passes.clear()
+        dpk.solve(name, blocks, budget=budget, rng=1, trust=trust, loss=loss, clip="auto")
+        assert len(passes) == rows[name].passes
+    assert {name for name, row in rows.items() if row.passes} == set(rows) & set(IN_BLOCKS)
+
+
 @pytest.mark.parametrize("most", [None, 0])
 @pytest.mark.parametrize("epsilon", [0.8, 8.0])  # for a temperature, and for a line
 def test_a_recalibration_reads_margins_once(most, epsilon, monkeypatch):

@@ -70,6 +70,7 @@ _SHARE, _LEAST_SHARE, _MOST_SHARE, _SMALL = 180.0, 0.03, 0.2, 400.0
 _SHARE_2, _SMALL_2 = 24.0, 150.0
 # Shares of the recalibration's mu^2: sizes, moments, each of so many scores, and the last sum.
 _SHARES, _STEPS = (0.4, 2.0, 0.7, 3.0), 3
+_TIMES = (1, 1, _STEPS, 1)
 # The clip norm of moments, at least the norm of a record's.
 _MOMENTS_CLIP = 1.22
 # Margins are cut to so many times their typical size, at least to this part of |w| R.
@@ -83,6 +84,7 @@ _FEW_ERRORS = 1.25
 # cut, over the typical half-range.
 _SHARE_T, _LEAST_SHARE_T, _SMALL_T = 45.0, 0.01, 300.0
 _SHARES_T, _STEPS_T = (0.2, 1.0), 2
+_TIMES_T = (1, _STEPS_T)
 _SCORES_CLIP, _RANGE_T = 1.04, 1.4
 # Of the level of means: so many over n mu is its share of mu^2, within these bounds; the clip norm,
 # at least the norm of half of a square's diagonal; and the largest step of the log of means.
@@ -257,6 +259,11 @@ class Share(NamedTuple):
         if power >= _SMALL:
             return cls(min(max(_SHARE / power, _LEAST_SHARE), _MOST_SHARE), line=True)
         return cls(_SHARE_2 / power if power >= _SMALL_2 else 0.0)
+
+    def passes(self, n: int) -> int:
+        """Return the passes over n records of two classes that are in blocks."""
+        releases = sum(_TIMES if self.line else _TIMES_T)
+        return 0 if not self.value else 1 if n <= _MOST_KEPT else releases
 
 
 def recalibration_share(
@@ -496,7 +503,7 @@ class _Line(_Releases):
 
     def log_odds(self) -> Discriminant:
         """Return the line of the log odds of labels; only once."""
-        mu_u, mu_m, mu_s, mu_r = split_budget(self._mu, _SHARES, (1, 1, _STEPS, 1))
+        mu_u, mu_m, mu_s, mu_r = split_budget(self._mu, _SHARES, _TIMES)
         root = self._root(mu_u, _Scaled(self._margins, self._centre, self.unit).sizes)
         self.unit *= min(max(_SPREAD * root**2, _LEAST_SCALE), 1.0)
         scaled = _Scaled(self._margins, self._centre, self.unit)
@@ -618,7 +625,7 @@ class _Scores(_Releases):
 
     def scale(self, slope: float) -> Scale:
         """Return the factor of the scores, which is likely to be `slope` beforehand; only once."""
-        mu_u, mu_s = split_budget(self._mu, _SHARES_T, (1, _STEPS_T))
+        mu_u, mu_s = split_budget(self._mu, _SHARES_T, _TIMES_T)
         root = self._root(mu_u, partial(self._scores.sizes, self.unit))
         self.unit *= _RANGE_T * max(root**2, _LEAST_SCALE)
         scale = Scale(self._n, self.unit, slope)
