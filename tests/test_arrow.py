@@ -241,3 +241,41 @@ def test_what_pyarrow_cannot_read_shows_no_values(tmp_path, text, row):
     empty.touch()
     with pytest.raises(ValueError, match=r"empty\.parquet must be what its name ends in"):
         dpk.read_parquet(empty, target="y", classes=[0, 1])
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@pytest.mark.filterwarnings("ignore::dpkern.data.OutsideWarning")
+def test_descriptions_of_files_have_the_bits_of_memory(suffix, neighbours, tmp_path):
+    columns = table(300)
+    for i, rows in enumerate([slice(0, 1), slice(1, 1), slice(1, 170), slice(170, 300)]):
+        part = {
+            name: pa.array(values[rows], pa.array(values).type) for name, values in columns.items()
+        }
+        write(tmp_path / f"{i}.{suffix}", part, rows=50)
+    data = dpk.read_parquet(tmp_path, schema=SCHEMA)
+    how = {"budget": BUDGET, "rng": 3, "cross_tables": [("sex", "ill")], "neighbours": neighbours}
+    if neighbours == "add_remove":
+        how["public_size"] = 310
+    first, second = (dpk.describe(given, SCHEMA, **how) for given in (columns, data))
+    assert repr(first.rows) == repr(second.rows)
+    assert repr(first.histograms) == repr(second.histograms)
+    assert first.privacy.releases == second.privacy.releases
+    assert first.privacy.declared == second.privacy.declared
+    with pytest.raises(ValueError, match="columns must be numbers, categories"):
+        dpk.describe(data, SCHEMA, budget=BUDGET, columns=["age", "note"])
+    with pytest.raises(ValueError, match="schema must be that by which the files were read"):
+        dpk.describe(data, dpk.Schema([SCHEMA.columns[0]]), budget=BUDGET)
+    with pytest.raises(ValueError, match="max_records must be None for records in blocks"):
+        dpk.describe(data, SCHEMA, budget=BUDGET, max_records=2)
+
+
+def test_a_description_ends_where_a_file_has_changed(tmp_path):
+    write(tmp_path / "a.parquet", {"age": [20.0, 30.0], "ill": ["no", "yes"]})
+    schema = dpk.Schema([SCHEMA.columns[0], SCHEMA.columns[-1]])
+    data = dpk.read_parquet(tmp_path, schema=schema)
+    os.utime(tmp_path / "a.parquet", ns=(1, 1))
+    accountant = dpk.Accountant(tmp_path / "book.json", epsilon=9.0, delta=1e-4)
+    with pytest.raises(ValueError, match=r"a\.parquet must not change while"):
+        dpk.describe(data, schema, budget=BUDGET, accountant=accountant)
+    assert not accountant.entries

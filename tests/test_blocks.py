@@ -326,6 +326,100 @@ def test_sums_without_a_grid_are_near():
     np.testing.assert_allclose(first.w, second.w, rtol=1e-9)
 
 
+# --------------------------------------------------------------------------- other releases
+
+
+def dumped(evaluation):
+    left = evaluation.privacy.to_dict()
+    for name in ("started", "notes", "sources"):
+        left.pop(name, None)
+    curves = (evaluation.calibration_curve, evaluation.roc_curve, evaluation.confusion)
+    return repr((evaluation.scores, curves)), left
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@pytest.mark.parametrize("kind", ["labels", "targets", "single"])
+def test_evaluations_have_the_bits_of_memory(kind, neighbours):
+    X, y, groups = records(500)
+    rng, how = np.random.default_rng(4), dict(HOW)
+    if kind == "labels":
+        y, how["classes"] = np.where(y == 1, "no", "yes"), ["yes", "no"]
+    if kind == "targets":
+        y = 3.0 + X[:, 0] + 0.3 * rng.standard_normal(len(y))
+        how = {"row_bound": 2.0, "task": "regression", "target_bound": (0.0, 5.0)}
+    if kind == "single":
+        X = X.astype(np.float32)
+    memory, blocks = in_silos(X, y, groups, rng, 20, **how)
+    model = dpk.solve("ridge" if kind == "targets" else "local_newton", memory, budget=BUDGET)
+    more = {"neighbours": neighbours, "rng": 3, "budget": BUDGET}
+    if neighbours == "add_remove":
+        more["public_size"] = 480
+    wanted = dumped(dpk.evaluate(model, X, y, **more))
+    for data in (memory, blocks):
+        assert dumped(dpk.evaluate(model, data, **more)) == wanted
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "targets"])
+def test_ranges_have_the_bits_of_memory(kind):
+    X, y, groups = records(500)
+    rng, how, more = np.random.default_rng(4), {"classes": [0, 1]}, {}
+    if kind == "targets":
+        y = 3.0 + X[:, 0]
+        how, more = {"task": "regression"}, {"target_bounds": (-100.0, 100.0)}
+    if kind == "sparse":
+        X[np.abs(X) < 0.5] = 0.0
+    memory, blocks = in_silos(X, y, groups, rng, 20, **how)
+    if kind == "sparse":
+        parts = [(sparse.csr_array(rows), *rest) for rows, *rest in cut(rng, 9, X, y, groups)]
+        memory = dpk.SiloData.from_groups(sparse.csr_array(X), y, groups, **how)
+        blocks = dpk.SiloData.from_blocks(parts, **how)
+    found = [
+        dpk.private_range(data, bounds=(-1e4, 1e4), budget=BUDGET, rng=2, **more)
+        for data in (memory, blocks)
+    ]
+    assert repr(found[0]) == repr(found[1])
+    first, second = (each.feature_range for each in found)
+    assert np.array(first).tobytes() == np.array(second).tobytes()
+    assert found[0].privacy.releases == found[1].privacy.releases
+
+
+def test_other_releases_refuse_uncharged(tmp_path):
+    X, y, _ = records(60)
+    passes = []
+
+    def begin():
+        passes.append(1)
+        return [(X, y)] if len(passes) == 1 else [(X[1:], y[1:])]
+
+    blocks = dpk.SiloData.from_blocks(begin, **HOW)
+    model = dpk.solve("ridge", dpk.SiloData(X, y, [0, 60], **HOW), budget=BUDGET)
+    accountant = dpk.Accountant(tmp_path / "book.json", epsilon=9.0, delta=1e-4)
+    more = {"budget": BUDGET, "accountant": accountant}
+    schema = dpk.Schema([dpk.data.Column("a", "number", lo=0, hi=1)])
+    weighted = dpk.SiloData(X, y, [0, 60], weight=np.ones(60), max_weight=1.0, **HOW)
+    for call, error, message in (
+        (lambda: dpk.evaluate(model, blocks, **more), ValueError, "same 60 records in every pass"),
+        (lambda: dpk.evaluate(model, blocks, y, **more), ValueError, "y must be None beside"),
+        (lambda: dpk.evaluate(model, X, **more), ValueError, "y must be given"),
+        (lambda: dpk.evaluate(model, weighted, **more), ValueError, "X must have neither weight"),
+        (
+            lambda: dpk.private_range(blocks, bounds=(-9.0, 9.0), **more),
+            ValueError,
+            "same records in every pass",
+        ),
+        (
+            lambda: dpk.private_range(blocks, bounds=(-9.0, 9.0), target_bounds=(0.0, 1.0), **more),
+            ValueError,
+            "target_bounds must be None",
+        ),
+        (lambda: dpk.describe(blocks, schema, **more), TypeError, "data must be a table, or what"),
+        (lambda: dpk.describe(weighted, schema, **more), TypeError, "data must be a table, or"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+    assert not accountant.entries
+
+
 # --------------------------------------------------------------------------- what is refused
 
 

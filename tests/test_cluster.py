@@ -247,6 +247,19 @@ def test_values_outside_a_schema_are_counted_over_parts(tmp_path):
     assert found[0].tobytes() == found[1].tobytes()
 
 
+def test_ranges_on_workers_have_the_bits_of_memory():
+    cluster = dpk.Cluster(Client("ab"), parts_of(*records()), **HOW)
+    how = {"bounds": (-100.0, 100.0), "budget": BUDGET, "rng": 2}
+    first, second = (dpk.private_range(data, **how) for data in (memory(), cluster.data))
+    assert repr(first) == repr(second)
+    model = solved(memory())
+    with pytest.raises(TypeError, match="X must be read in this process for this"):
+        dpk.evaluate(model, cluster.data, budget=BUDGET)
+    schema = dpk.Schema([dpk.data.Column("age", "number", lo=0, hi=9)])
+    with pytest.raises(TypeError, match="data must be a table, or what"):
+        dpk.describe(cluster.data, schema, budget=BUDGET)
+
+
 def test_wrong_arguments_of_a_cluster_are_refused(tmp_path):
     X, y = records()
     client = Client("a")

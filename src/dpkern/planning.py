@@ -66,8 +66,8 @@ class Planned:
     seconds : float
         Predicted time of a run on this machine.
     passes : int or None
-        Predicted passes over records in blocks (docs/blocks.md), after the first one, which checks them;
-        None where the solver needs them in memory.
+        Predicted passes over records in blocks (docs/blocks.md), after the first one, which checks
+        them; None where the solver needs them in memory.
     """
 
     solver: str
@@ -79,7 +79,10 @@ class Planned:
     passes: int | None = None
 
 
-_HEAD = "solver rounds steps clip step noise signal error seconds passes".split()
+_HEAD = [
+    *("solver", "rounds", "steps", "clip", "step", "noise", "signal", "error", "seconds"),
+    "passes",
+]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 
@@ -22,6 +22,7 @@ from dpkern.data.validation import RowOptions, checked_options, frozen, frozen_m
 from dpkern.data.validation import refuse_non_finite as refuse_bad
 
 if TYPE_CHECKING:
+    from dpkern.data.schema import Schema
     from dpkern.data.silo_data import SiloData
     from dpkern.kernels._blocks import BlockSource, Reduction, Request
 
@@ -34,6 +35,12 @@ _BYTES, _AHEAD = 1 << 24, 2
 _IN_MEMORY = (
     "data must be in memory for this, got records in blocks, of which sums over all records are "
     "taken (docs/blocks.md): use SiloData(X, y, offsets) of records that fit"
+)
+
+
+NO_TABLE = (
+    "data must be a table, or what dpkern.read_parquet returns of files with a schema, got other "
+    "records in blocks, whose columns have been encoded"
 )
 
 
@@ -137,6 +144,12 @@ class BlockRows:
             kept.append(by.reduced(block))
             yield kept[-1]
         self._kept = by.key, kept
+
+    def tables(self, schema: Schema) -> Iterator[Mapping[str, Any]]:
+        """Yield the raw columns of all records once, as they were before they were encoded."""
+        if (found := getattr(self._source, "tables", None)) is None:
+            raise TypeError(NO_TABLE)
+        return read_ahead(found(schema))
 
     def blocks(self) -> Iterator[SiloData]:
         """Yield all records once, in blocks that are read ahead."""

@@ -243,10 +243,20 @@ class ArrowSource:
                 f"{path} must have the columns that are read, got none of {listed(absent)}"
             )
 
+    def tables(self, schema: Schema) -> Iterator[dict[str, Any]]:
+        """Yield the raw columns of a pass, by their names in the schema of the files."""
+        if self._schema is None or self._schema.digest != schema.digest:
+            raise ValueError("schema must be that by which the files were read, got another")
+        return (self._raw(table) for _, table in self._tables())
+
+    def _raw(self, table: Any) -> dict[str, Any]:
+        pairs = zip(table.schema.names, table.columns, strict=True)
+        return {self._renamed[name]: _values(column) for name, column in pairs}
+
     def _batch(self, place: str, table: Any) -> Batch:
         columns = dict(zip(table.schema.names, table.columns, strict=True))
         if self._schema is not None:
-            raw = {self._renamed[name]: _values(column) for name, column in columns.items()}
+            raw = self._raw(table)
             try:
                 return self._encoded(self._schema, raw, place)
             except (TypeError, ValueError) as error:

@@ -8,7 +8,7 @@ textbook mechanism on the exact sum, with mu = sensitivity/sigma.
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -172,6 +172,16 @@ class GaussianSum:
         assert self.grid is not None
         grids = np.broadcast_to(self.grid, (len(offsets) - 1,))
         return sum_vectors(vectors, self._dim, offsets, self._clip, grids, n_threads)
+
+    def sums_of_parts(
+        self, parts: Iterable[tuple[Vectors, int]], n_threads: int | None = None
+    ) -> NDArray[np.float64]:
+        """Return what `sums` does of all records as one, of parts: vectors, and how many."""
+        assert self.grid is not None
+        how, total = (self._clip, self.grid, n_threads), np.zeros((1, self._dim), np.int64)
+        for vectors, n in parts:
+            total += _steps(vectors, self._dim, (0, n), *how)
+        return _saturated(total, self.grid)
 
     def sums_of(
         self,
