@@ -12,6 +12,7 @@ import dpkern as dpk
 from dpkern import kernels
 from dpkern.data import blocks as module
 from dpkern.kernels._blocks import Reduced
+from dpkern.models.losses import Poisson
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base import recalibration
 
@@ -258,6 +259,79 @@ def test_margins_of_another_model_are_not_those_kept():
         assert blocks.blocks._kept[0] == requests[k].by.key
 
 
+# --------------------------------------------------------------------------- weights, offsets
+
+
+def in_mappings(X, y, groups, rng, k=12, **how):
+    """Weighted records in memory, and in blocks of another order."""
+    weight, offset = rng.random(len(y)) * 3.0, rng.normal(size=len(y))
+    how = how | {"max_weight": 2.5}
+    memory = dpk.SiloData.from_groups(X, y, groups, weight=weight, margin_offset=offset, **how)
+    order = rng.permutation(len(y))
+    names = "X", "y", "groups", "weight", "margin_offset"
+    arrays = [values[order] for values in (X, y, groups, weight, offset)]
+    parts = [dict(zip(names, part, strict=True)) for part in cut(rng, k, *arrays)]
+    return memory, dpk.SiloData.from_blocks(parts, **how), parts, how
+
+
+@pytest.mark.parametrize("trust", ["central", "silo"])
+@pytest.mark.parametrize("name", [n for n in IN_BLOCKS if SOLVERS[n].declaration.weights])
+def test_weighted_blocks_have_the_bits_of_memory(name, trust, monkeypatch):
+    declaration = SOLVERS[name].declaration
+    if trust not in declaration.trusts:
+        pytest.skip("no such trust")
+    monkeypatch.setattr(module, "_BYTES", 8 * 6 * 10)  # so that blocks are cut too
+    memory, blocks, _, _ = in_mappings(*records(200, 5), np.random.default_rng(1), **HOW)
+    assert blocks.is_weighted
+    how = {"budget": BUDGET, "trust": trust, "rng": 5}
+    if name == "objective_perturbation":
+        how |= {"budget": dpk.Budget(epsilon=8.0, delta=1e-3), "l2": 0.5}
+    if "rounds" in declaration.own:
+        how["rounds"] = 3
+    same(dpk.solve(name, memory, **how), dpk.solve(name, blocks, **how))
+
+
+@pytest.mark.parametrize("bound", [6.0, (0.0, 6.0)])
+def test_counts_with_exposures_have_the_bits_of_memory(bound):
+    X, _, groups = records(300, 4)
+    y = np.random.default_rng(3).poisson(np.exp(0.3 + 0.5 * X[:, 0]).clip(0, 6)).astype(float)
+    how = {"row_bound": 2.0, "task": "regression", "target_bound": bound, "intercept": True}
+    memory, blocks, _, _ = in_mappings(X, y, groups, np.random.default_rng(1), **how)
+    loss = Poisson(-3.0, 2.0, 6.0)
+    for name in ("local_newton", "gradient_descent"):
+        run = {"budget": BUDGET, "rng": 5, "loss": loss, "rounds": 4}
+        same(dpk.solve(name, memory, **run), dpk.solve(name, blocks, **run))
+
+
+def test_wrong_weights_of_blocks_are_named():
+    _, blocks, parts, how = in_mappings(*records(60), np.random.default_rng(1), **HOW)
+    k = max(range(len(parts)), key=lambda i: len(parts[i]["y"]))
+    for change, error, message in (
+        (lambda part: part.pop("weight"), ValueError, "blocks must have weight in all"),
+        (lambda part: part.update(weight=-part["weight"]), ValueError, "weight must be at least 0"),
+        (lambda part: part.update(weight=part["weight"][1:]), ValueError, "weight must have shape"),
+        (
+            lambda part: part.update(margin_offset=part["margin_offset"] * np.inf),
+            ValueError,
+            "margin_offset must be finite",
+        ),
+        (lambda part: part.update(person=part["y"]), TypeError, "must be .X, y. or"),
+    ):
+        wrong = [dict(part) for part in parts]
+        change(wrong[k])
+        with pytest.raises(error, match=rf"blocks\[{k}\].*{message}"):
+            dpk.SiloData.from_blocks(wrong, **how)
+    with pytest.raises(ValueError, match="max_weight must be given with weight"):
+        dpk.SiloData.from_blocks(parts, **HOW)
+    plain = [(part["X"], part["y"]) for part in parts]
+    with pytest.raises(ValueError, match="max_weight must be left out without weight"):
+        dpk.SiloData.from_blocks(plain, **how)
+    with pytest.raises(ValueError, match="weight must be None for records in blocks, which have"):
+        dpk.SiloData.from_blocks(plain, weight=np.ones(60), **how)
+    with pytest.raises(ValueError, match="data must have neither weight nor margin_offset"):
+        dpk.solve("newton_inference", blocks, budget=BUDGET)
+
+
 # --------------------------------------------------------------------------- the sums
 
 
@@ -331,7 +405,7 @@ def test_sums_without_a_grid_are_near():
 
 def dumped(evaluation):
     left = evaluation.privacy.to_dict()
-    for name in ("started", "notes", "sources"):
+    for name in ("started", "digest", "notes", "sources"):
         left.pop(name, None)
     curves = (evaluation.calibration_curve, evaluation.roc_curve, evaluation.confusion)
     return repr((evaluation.scores, curves)), left

@@ -247,6 +247,20 @@ def test_values_outside_a_schema_are_counted_over_parts(tmp_path):
     assert found[0].tobytes() == found[1].tobytes()
 
 
+def test_weighted_parts_have_the_bits_of_memory():
+    X, y = records()
+    weight = np.linspace(0.0, 2.0, len(y))
+    how = HOW | {"max_weight": 2.0}
+    parts = [[{"X": x, "y": t, "weight": w}] for x, t, w in zip(
+        np.split(X, 3), np.split(y, 3), np.split(weight, 3), strict=True)]  # fmt: skip
+    cluster = dpk.Cluster(Client("ab"), parts, **how)
+    alone = dpk.SiloData(X, y, [0, len(y)], weight=weight, **how)
+    assert solved(cluster.data).w.tobytes() == solved(alone).w.tobytes()
+    parts[1] = [(X, y)]
+    with pytest.raises(ValueError, match="max_weight must be left out without weight"):
+        dpk.Cluster(Client("ab"), parts, **how)
+
+
 def test_ranges_on_workers_have_the_bits_of_memory():
     cluster = dpk.Cluster(Client("ab"), parts_of(*records()), **HOW)
     how = {"bounds": (-100.0, 100.0), "budget": BUDGET, "rng": 2}
