@@ -362,6 +362,34 @@ def test_workers_killed_at_random_moments_change_no_bit(client, tmp_path):
 
 
 @pytest.mark.processes
+@pytest.mark.filterwarnings("default")
+def test_partitions_of_a_frame_have_the_bits_of_memory(client):
+    frames, pandas = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
+    X, y = records(600)
+    silo, weight = np.arange(600) % 3, np.linspace(0.0, 1.0, 600)
+    columns = {f"x{k}": X[:, k] for k in range(5)} | {"w": weight, "y": y, "site": silo}
+    held = pandas.DataFrame(columns)
+    parts = [held[:1], held[1:1], held[1:250], held[250:]]
+    frame = frames.from_map(lambda i: parts[i], range(4), meta=held[:0])
+    how = HOW | {"max_weight": 1.0}
+    memory = dpk.SiloData.from_groups(held.filter(like="x"), y, silo, weight=weight, **how)
+    cluster = dpk.Cluster(client, frame, target="y", silo="site", weight="w", **how)
+    assert cluster.data.feature_names == memory.feature_names
+    wanted = solved(memory).w.tobytes()
+    assert solved(cluster.data).w.tobytes() == wanted
+    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+    assert solved(cluster.data).w.tobytes() == wanted  # of partitions that were computed again
+    for given, message in (
+        ({"target": "z"}, "target must be a column of the frame, got 'z'"),
+        ({"target": None}, "target must be a column of the frame, got None"),
+        ({"target": "y", "silo": "z"}, "silo must be a column of the frame"),
+        ({"target": "y", "schema": 1}, "schema must be None for a Dask frame"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dpk.Cluster(client, frame, **given, **HOW)
+
+
+@pytest.mark.processes
 def test_parts_that_cannot_be_sent_are_refused(client):
     lock = threading.Lock()
     with pytest.raises(TypeError, match=r"parts\[1\] must be what can be sent to a worker"):

@@ -13,7 +13,7 @@ import os
 import pickle
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern.data import SiloData
 from dpkern.data.blocks import (
+    BESIDE,
+    Batch,
     BlockRows,
     Source,
     assembled,
@@ -100,13 +102,14 @@ class Cluster:
     Parameters
     ----------
     client : distributed.Client
-    parts : str, path, or sequence
+    parts : str, path, sequence, or Dask frame
         Files and folders, as for `dpkern.read_parquet`, that all workers can read, a file being a
         part; or parts, each a sequence of blocks or a function that begins a new iteration of them,
         as for `SiloData.from_blocks`. The client keeps what it was given, for workers that take a
-        part over.
+        part over. A Dask frame of numbers is computed once, and its partitions are the parts.
     schema, target, silo, **options
-        As for `dpkern.read_parquet`; of other parts than files the options alone.
+        As for `dpkern.read_parquet`; of a Dask frame without `schema`, and of other parts than
+        files the options alone.
 
     Attributes
     ----------
@@ -152,17 +155,23 @@ class Cluster:
         self._held: dict[int, str] = {}
         self._lost: set[str] = set()  # those of the scheduler's workers that have failed
         self._arithmetic: tuple[str, bool] | None = None
-        source, stated = _files_of(parts, schema, target, silo, options)
+        source: ArrowSource | None = None
+        stated: Any = options
         self._sources: list[Source]
-        if source is None:
-            self._sources = [batches_of(part) for part in parts]
-            self._places = [f"parts[{i}]" for i in range(len(self._sources))]
+        if hasattr(parts, "to_delayed"):
+            self._sources = _partitions(client, parts, schema, target, silo, options)
+            self._places = [f"partition {i}" for i in range(len(self._sources))]
         else:
-            self._sources = [source.of_parts([part]) for part in source.parts]
-            self._places = [part.path for part in source.parts]
+            source, stated = _files_of(parts, schema, target, silo, options)
+            if source is None:
+                self._sources = [batches_of(part) for part in parts]
+                self._places = [f"parts[{i}]" for i in range(len(self._sources))]
+            else:
+                self._sources = [source.of_parts([part]) for part in source.parts]
+                self._places = [part.path for part in source.parts]
         require_block_options(stated)
         found = self._ask(
-            "first_pass", lambda part, _: (self._sent(part, (self._sources[part], stated)),)
+            "first_pass", lambda part, at: (self._sent(part, at, (self._sources[part], stated)),)
         )
         if source is not None and source.counts is not None:
             for _, counts in found:
@@ -203,15 +212,19 @@ class Cluster:
             if self._held.get(part) == address:
                 return asked, None
             self._held[part] = address
-            return asked, self._sent(part, self._rows[part])
+            return asked, self._sent(part, address, self._rows[part])
 
         found = [sums for sums in self._ask("totals", arguments) if sums]  # not of empty parts
         return [sum(sums[1:], sums[0]) for sums in zip(*found, strict=True)]
 
-    def _sent(self, part: int, given: Any) -> bytes:
+    def _sent(self, part: int, address: str, given: Any) -> bytes:
         """Return what an actor is given of a part: Dask would say of no error, and wait."""
         from distributed.protocol.pickle import dumps
 
+        if isinstance(source := self._sources[part], Partition):
+            how = {"workers": [address], "allow_other_workers": False, "pure": False}
+            source.copied = self._client.submit(_same, source.future, **how)
+            self._awaited(self._client.submit(len, source.copied, **how), address)
         try:
             sent: bytes = dumps(given)
         except Exception as error:
@@ -347,6 +360,59 @@ class Cluster:
 
 class DifferentWorkersError(RuntimeError):
     """Workers whose sums could differ in their last bits."""
+
+
+class Partition:
+    """The source of a partition of a Dask frame, of which the worker that reads it has a copy."""
+
+    def __init__(self, future: Any, columns: dict[str, str]) -> None:
+        self.future, self.copied = future, future
+        self._columns = columns
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _held_here, (self.copied.key, self._columns)
+
+    def __call__(self) -> Iterator[Batch]:
+        """Yield the partition, on a worker."""
+        frame = self.future
+        held = {name: frame[column].to_numpy() for name, column in self._columns.items()}
+        y, groups = held.pop("target"), held.pop("silo", None)
+        X = frame.drop(columns=list(self._columns.values()))
+        yield Batch(X, y, groups, "partition", beside=held)
+
+
+def _held_here(key: Any, columns: dict[str, str]) -> Partition:
+    """Return the source of a partition that this worker has, in the thread of an actor."""
+    from distributed import get_worker
+
+    return Partition(get_worker().data[key], columns)
+
+
+def _same(frame: Any) -> Any:
+    return frame
+
+
+def _partitions(
+    client: Any,
+    frame: Any,
+    schema: Any,
+    target: str | None,
+    silo: str | None,
+    options: dict[str, Any],
+) -> list[Source]:
+    """Return the sources of the partitions of a Dask frame, which the cluster then holds."""
+    if not hasattr(frame, "columns"):
+        raise TypeError(
+            f"parts must be a Dask frame with the column of labels, got a {type(frame).__name__}"
+        )
+    if schema is not None:
+        raise ValueError("schema must be None for a Dask frame, of numbers: write it to Parquet")
+    named = {"target": target, "silo": silo} | {name: options.pop(name, None) for name in BESIDE}
+    columns = {name: column for name, column in named.items() if column is not None}
+    for name, column in {"target": target, **columns}.items():
+        if column not in frame.columns:
+            raise ValueError(f"{name} must be a column of the frame, got {column!r}")
+    return [Partition(future, columns) for future in client.compute(list(frame.to_delayed()))]
 
 
 def _files_of(
