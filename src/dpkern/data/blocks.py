@@ -123,13 +123,18 @@ class BlockRows:
     def totals(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
         """Return the sum over all blocks of what each request returns, by one pass at most."""
         by = getattr(requests[0], "by", None) if len(requests) == 1 else None
-        if by is None or (self._kept is not None and self._kept[0] != by.key):
-            self._kept = None
+        kept = self._kept  # which another thread may replace
+        if by is None or kept is None or kept[0] != by.key:
+            kept = self._kept = None
         if not requests:
             return []
         sums: list[NDArray[Any]] = []
         seen = np.zeros(len(self._sizes), dtype=np.int64)
-        for block in self.blocks() if by is None else self._reduced(by):
+        if kept is not None:
+            blocks: Iterator[Any] = iter(kept[1])
+        else:
+            blocks = self.blocks() if by is None else self._reduced(by)
+        for block in blocks:
             found = [request(block) for request in requests]
             for total, part in zip(sums, found, strict=False):
                 total += part
@@ -144,9 +149,6 @@ class BlockRows:
 
     def _reduced(self, by: Reduction) -> Iterator[Any]:
         """Yield reduced blocks, which are kept after the last one."""
-        if self._kept is not None:
-            yield from self._kept[1]
-            return
         kept = []
         for block in self.blocks():
             kept.append(by.reduced(block))
