@@ -7,6 +7,7 @@ import pytest
 
 import dpkern as dpk
 from dpkern.data import Column, OutsideWarning
+from dpkern.models.losses import Poisson
 
 pa = pytest.importorskip("pyarrow")
 csv = pytest.importorskip("pyarrow.csv")
@@ -241,3 +242,85 @@ def test_what_pyarrow_cannot_read_shows_no_values(tmp_path, text, row):
     empty.touch()
     with pytest.raises(ValueError, match=r"empty\.parquet must be what its name ends in"):
         dpk.read_parquet(empty, target="y", classes=[0, 1])
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@pytest.mark.filterwarnings("ignore::dpkern.data.OutsideWarning")
+def test_descriptions_of_files_have_the_bits_of_memory(suffix, neighbours, tmp_path):
+    columns = table(300)
+    for i, rows in enumerate([slice(0, 1), slice(1, 1), slice(1, 170), slice(170, 300)]):
+        part = {
+            name: pa.array(values[rows], pa.array(values).type) for name, values in columns.items()
+        }
+        write(tmp_path / f"{i}.{suffix}", part, rows=50)
+    data = dpk.read_parquet(tmp_path, schema=SCHEMA)
+    how = {"budget": BUDGET, "rng": 3, "cross_tables": [("sex", "ill")], "neighbours": neighbours}
+    if neighbours == "add_remove":
+        how["public_size"] = 310
+    first, second = (dpk.describe(given, SCHEMA, **how) for given in (columns, data))
+    assert repr(first.rows) == repr(second.rows)
+    assert repr(first.histograms) == repr(second.histograms)
+    assert first.privacy.releases == second.privacy.releases
+    assert first.privacy.declared == second.privacy.declared
+    with pytest.raises(ValueError, match="columns must be numbers, categories"):
+        dpk.describe(data, SCHEMA, budget=BUDGET, columns=["age", "note"])
+    with pytest.raises(ValueError, match="schema must be that by which the files were read"):
+        dpk.describe(data, dpk.Schema([SCHEMA.columns[0]]), budget=BUDGET)
+    with pytest.raises(ValueError, match="max_records must be None for records in blocks"):
+        dpk.describe(data, SCHEMA, budget=BUDGET, max_records=2)
+
+
+def test_a_description_ends_where_a_file_has_changed(tmp_path):
+    write(tmp_path / "a.parquet", {"age": [20.0, 30.0], "ill": ["no", "yes"]})
+    schema = dpk.Schema([SCHEMA.columns[0], SCHEMA.columns[-1]])
+    data = dpk.read_parquet(tmp_path, schema=schema)
+    os.utime(tmp_path / "a.parquet", ns=(1, 1))
+    accountant = dpk.Accountant(tmp_path / "book.json", epsilon=9.0, delta=1e-4)
+    with pytest.raises(ValueError, match=r"a\.parquet must not change while"):
+        dpk.describe(data, schema, budget=BUDGET, accountant=accountant)
+    assert not accountant.entries
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_weights_and_exposures_of_files_have_the_bits_of_memory(suffix, tmp_path):
+    rng = np.random.default_rng(0)
+    columns = {
+        "age": rng.uniform(18.0, 90.0, 200).round(3),
+        "visits": rng.integers(0, 9, 200).astype(float),
+        "w": rng.uniform(0.0, 2.0, 200).round(3),
+        "years": rng.uniform(0.5, 4.0, 200).round(3),
+    }
+    schema = dpk.Schema(
+        [
+            Column("age", "number", lo=18, hi=90),
+            Column("visits", "target", lo=0, hi=8),
+            Column("w", "weight", lo=0, hi=2.0),
+            Column("years", "exposure", lo=0.1, hi=5.0),
+        ]
+    )
+    for i, rows in enumerate([slice(0, 1), slice(1, 150), slice(150, 200)]):
+        part = {name: values[rows] for name, values in columns.items()}
+        write(tmp_path / f"{i}.{suffix}", part, rows=40)
+    memory, blocks = schema.silo_data(columns), dpk.read_parquet(tmp_path, schema=schema)
+    loss = Poisson(-3.0, 2.0, 8.0)
+    how = {"budget": BUDGET, "rng": 1, "loss": loss, "rounds": 3}
+    first, second = (dpk.solve("local_newton", data, **how) for data in (memory, blocks))
+    assert first.w.tobytes() == second.w.tobytes()
+    assert first.calibration == second.calibration
+    if suffix == "csv":
+        return
+    named = {"target": "visits", "weight": "w", "max_weight": 2.0, "margin_offset": "years"}
+    plain = {"task": "regression", "target_bound": 8.0, "row_bound": 90.0}
+    first = dpk.read_parquet(tmp_path, **named, **plain)
+    second = dpk.SiloData(
+        columns["age"][:, np.newaxis], columns["visits"], [0, 200], feature_names=["age"],
+        weight=columns["w"], max_weight=2.0, margin_offset=columns["years"], **plain,
+    )  # fmt: skip
+    same(*(dpk.solve("local_newton", data, **how) for data in (second, first)))
+    with pytest.raises(ValueError, match=r"weight must be a column of .* got 'v'"):
+        dpk.read_parquet(tmp_path, **(named | {"weight": "v"}), **plain)
+    with pytest.raises(ValueError, match="'visits', 'w', 'w' must be distinct columns"):
+        dpk.read_parquet(tmp_path, **(named | {"margin_offset": "w"}), **plain)
+    with pytest.raises(ValueError, match="weight must be absent beside a schema"):
+        dpk.read_parquet(tmp_path, schema=schema, weight="w")

@@ -11,7 +11,10 @@ from scipy import sparse
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.data import blocks as module
+from dpkern.kernels._blocks import Reduced
+from dpkern.models.losses import Poisson
 from dpkern.solvers import SOLVERS
+from dpkern.solvers.base import recalibration
 
 BUDGET = dpk.Budget(epsilon=2.0, delta=1e-5)
 IN_BLOCKS = [name for name, solver in SOLVERS.items() if solver.declaration.in_blocks]
@@ -194,6 +197,141 @@ def test_a_step_of_newton_is_one_pass():
     assert len(passes) == 1 + 5 + 1
 
 
+@pytest.mark.parametrize("trust", ["central", "silo"])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_plans_say_the_passes_over_blocks(trust, loss):
+    X, y, groups = records(1_500, 3)
+    passes, budget, how = [], BUDGET, HOW
+    bound = {"row_bound": 2.0, "trust": trust, "loss": loss}
+    if loss == "squared":
+        y, how = X[:, 0], {"row_bound": 2.0, "task": "regression", "target_bound": 1.0}
+
+    def begin():
+        passes.append(1)
+        return [(X, y, groups)]
+
+    blocks = dpk.SiloData.from_blocks(begin, **how)
+    rows = {row.solver: row for row in dpk.plan(1_500, 4, budget=budget, m=3, **bound).rows}
+    for name in ("gradient_descent", "local_newton", "double_noise_newton", "ridge"):
+        if name not in rows:
+            continue
+        passes.clear()
+        dpk.solve(name, blocks, budget=budget, rng=1, trust=trust, loss=loss, clip="auto")
+        assert len(passes) == rows[name].passes
+    assert {name for name, row in rows.items() if row.passes} == set(rows) & set(IN_BLOCKS)
+
+
+@pytest.mark.parametrize("most", [None, 0])
+@pytest.mark.parametrize("epsilon", [0.8, 8.0])  # for a temperature, and for a line
+def test_a_recalibration_reads_margins_once(most, epsilon, monkeypatch):
+    if most is not None:
+        monkeypatch.setattr(recalibration, "_MOST_KEPT", most)
+    X, y, groups = records(800)
+    passes, rng = [], np.random.default_rng(8)
+
+    def begin():
+        passes.append(1)
+        order = rng.permutation(len(y))  # margins that are kept are of the order that was read
+        return cut(rng, 9, X[order], y[order], groups[order])
+
+    memory = dpk.SiloData.from_groups(X, y, groups, **HOW)
+    blocks = dpk.SiloData.from_blocks(begin, **HOW)
+    for k in range(1, 3):
+        how = {"budget": dpk.Budget(epsilon=epsilon, delta=1e-5), "rng": k}
+        passes.clear()
+        first, second = (dpk.solve("local_newton", data, **how) for data in (memory, blocks))
+        same(first, second)
+        releases = 6 if epsilon > 1.0 else 3
+        assert isinstance(first.calibration, recalibration.Calibration) == (releases == 6)
+        assert len(passes) == 10 + (1 if most is None else releases)
+    assert blocks.blocks._kept is None
+
+
+def test_margins_of_another_model_are_not_those_kept():
+    memory, blocks = in_silos(*records(), np.random.default_rng(6), **HOW)
+    requests = {}
+    for k in range(3):
+        margins = recalibration._Margins(np.linspace(-1.0, 1.0 + k, memory.d), None)
+        requests[k] = Reduced(margins, lambda block, of=margins: np.array([np.sum(of(block) > 0)]))
+    for k in (0, 0, 1, 0, 2, 2):
+        (found,) = blocks.blocks.totals([requests[k]])
+        assert found == requests[k](memory)
+        assert blocks.blocks._kept[0] == requests[k].by.key
+
+
+# --------------------------------------------------------------------------- weights, offsets
+
+
+def in_mappings(X, y, groups, rng, k=12, **how):
+    """Weighted records in memory, and in blocks of another order."""
+    weight, offset = rng.random(len(y)) * 3.0, rng.normal(size=len(y))
+    how = how | {"max_weight": 2.5}
+    memory = dpk.SiloData.from_groups(X, y, groups, weight=weight, margin_offset=offset, **how)
+    order = rng.permutation(len(y))
+    names = "X", "y", "groups", "weight", "margin_offset"
+    arrays = [values[order] for values in (X, y, groups, weight, offset)]
+    parts = [dict(zip(names, part, strict=True)) for part in cut(rng, k, *arrays)]
+    return memory, dpk.SiloData.from_blocks(parts, **how), parts, how
+
+
+@pytest.mark.parametrize("trust", ["central", "silo"])
+@pytest.mark.parametrize("name", [n for n in IN_BLOCKS if SOLVERS[n].declaration.weights])
+def test_weighted_blocks_have_the_bits_of_memory(name, trust, monkeypatch):
+    declaration = SOLVERS[name].declaration
+    if trust not in declaration.trusts:
+        pytest.skip("no such trust")
+    monkeypatch.setattr(module, "_BYTES", 8 * 6 * 10)  # so that blocks are cut too
+    memory, blocks, _, _ = in_mappings(*records(200, 5), np.random.default_rng(1), **HOW)
+    assert blocks.is_weighted
+    how = {"budget": BUDGET, "trust": trust, "rng": 5}
+    if name == "objective_perturbation":
+        how |= {"budget": dpk.Budget(epsilon=8.0, delta=1e-3), "l2": 0.5}
+    if "rounds" in declaration.own:
+        how["rounds"] = 3
+    same(dpk.solve(name, memory, **how), dpk.solve(name, blocks, **how))
+
+
+@pytest.mark.parametrize("bound", [6.0, (0.0, 6.0)])
+def test_counts_with_exposures_have_the_bits_of_memory(bound):
+    X, _, groups = records(300, 4)
+    y = np.random.default_rng(3).poisson(np.exp(0.3 + 0.5 * X[:, 0]).clip(0, 6)).astype(float)
+    how = {"row_bound": 2.0, "task": "regression", "target_bound": bound, "intercept": True}
+    memory, blocks, _, _ = in_mappings(X, y, groups, np.random.default_rng(1), **how)
+    loss = Poisson(-3.0, 2.0, 6.0)
+    for name in ("local_newton", "gradient_descent"):
+        run = {"budget": BUDGET, "rng": 5, "loss": loss, "rounds": 4}
+        same(dpk.solve(name, memory, **run), dpk.solve(name, blocks, **run))
+
+
+def test_wrong_weights_of_blocks_are_named():
+    _, blocks, parts, how = in_mappings(*records(60), np.random.default_rng(1), **HOW)
+    k = max(range(len(parts)), key=lambda i: len(parts[i]["y"]))
+    for change, error, message in (
+        (lambda part: part.pop("weight"), ValueError, "blocks must have weight in all"),
+        (lambda part: part.update(weight=-part["weight"]), ValueError, "weight must be at least 0"),
+        (lambda part: part.update(weight=part["weight"][1:]), ValueError, "weight must have shape"),
+        (
+            lambda part: part.update(margin_offset=part["margin_offset"] * np.inf),
+            ValueError,
+            "margin_offset must be finite",
+        ),
+        (lambda part: part.update(person=part["y"]), TypeError, "must be .X, y. or"),
+    ):
+        wrong = [dict(part) for part in parts]
+        change(wrong[k])
+        with pytest.raises(error, match=rf"blocks\[{k}\].*{message}"):
+            dpk.SiloData.from_blocks(wrong, **how)
+    with pytest.raises(ValueError, match="max_weight must be given with weight"):
+        dpk.SiloData.from_blocks(parts, **HOW)
+    plain = [(part["X"], part["y"]) for part in parts]
+    with pytest.raises(ValueError, match="max_weight must be left out without weight"):
+        dpk.SiloData.from_blocks(plain, **how)
+    with pytest.raises(ValueError, match="weight must be None for records in blocks, which have"):
+        dpk.SiloData.from_blocks(plain, weight=np.ones(60), **how)
+    with pytest.raises(ValueError, match="data must have neither weight nor margin_offset"):
+        dpk.solve("newton_inference", blocks, budget=BUDGET)
+
+
 # --------------------------------------------------------------------------- the sums
 
 
@@ -260,6 +398,100 @@ def test_sums_without_a_grid_are_near():
         dpk.solve("local_newton", data, budget=None, rng=1) for data in (memory, blocks)
     )
     np.testing.assert_allclose(first.w, second.w, rtol=1e-9)
+
+
+# --------------------------------------------------------------------------- other releases
+
+
+def dumped(evaluation):
+    left = evaluation.privacy.to_dict()
+    for name in ("started", "digest", "notes", "sources"):
+        left.pop(name, None)
+    curves = (evaluation.calibration_curve, evaluation.roc_curve, evaluation.confusion)
+    return repr((evaluation.scores, curves)), left
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@pytest.mark.parametrize("kind", ["labels", "targets", "single"])
+def test_evaluations_have_the_bits_of_memory(kind, neighbours):
+    X, y, groups = records(500)
+    rng, how = np.random.default_rng(4), dict(HOW)
+    if kind == "labels":
+        y, how["classes"] = np.where(y == 1, "no", "yes"), ["yes", "no"]
+    if kind == "targets":
+        y = 3.0 + X[:, 0] + 0.3 * rng.standard_normal(len(y))
+        how = {"row_bound": 2.0, "task": "regression", "target_bound": (0.0, 5.0)}
+    if kind == "single":
+        X = X.astype(np.float32)
+    memory, blocks = in_silos(X, y, groups, rng, 20, **how)
+    model = dpk.solve("ridge" if kind == "targets" else "local_newton", memory, budget=BUDGET)
+    more = {"neighbours": neighbours, "rng": 3, "budget": BUDGET}
+    if neighbours == "add_remove":
+        more["public_size"] = 480
+    wanted = dumped(dpk.evaluate(model, X, y, **more))
+    for data in (memory, blocks):
+        assert dumped(dpk.evaluate(model, data, **more)) == wanted
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "targets"])
+def test_ranges_have_the_bits_of_memory(kind):
+    X, y, groups = records(500)
+    rng, how, more = np.random.default_rng(4), {"classes": [0, 1]}, {}
+    if kind == "targets":
+        y = 3.0 + X[:, 0]
+        how, more = {"task": "regression"}, {"target_bounds": (-100.0, 100.0)}
+    if kind == "sparse":
+        X[np.abs(X) < 0.5] = 0.0
+    memory, blocks = in_silos(X, y, groups, rng, 20, **how)
+    if kind == "sparse":
+        parts = [(sparse.csr_array(rows), *rest) for rows, *rest in cut(rng, 9, X, y, groups)]
+        memory = dpk.SiloData.from_groups(sparse.csr_array(X), y, groups, **how)
+        blocks = dpk.SiloData.from_blocks(parts, **how)
+    found = [
+        dpk.private_range(data, bounds=(-1e4, 1e4), budget=BUDGET, rng=2, **more)
+        for data in (memory, blocks)
+    ]
+    assert repr(found[0]) == repr(found[1])
+    first, second = (each.feature_range for each in found)
+    assert np.array(first).tobytes() == np.array(second).tobytes()
+    assert found[0].privacy.releases == found[1].privacy.releases
+
+
+def test_other_releases_refuse_uncharged(tmp_path):
+    X, y, _ = records(60)
+    passes = []
+
+    def begin():
+        passes.append(1)
+        return [(X, y)] if len(passes) == 1 else [(X[1:], y[1:])]
+
+    blocks = dpk.SiloData.from_blocks(begin, **HOW)
+    model = dpk.solve("ridge", dpk.SiloData(X, y, [0, 60], **HOW), budget=BUDGET)
+    accountant = dpk.Accountant(tmp_path / "book.json", epsilon=9.0, delta=1e-4)
+    more = {"budget": BUDGET, "accountant": accountant}
+    schema = dpk.Schema([dpk.data.Column("a", "number", lo=0, hi=1)])
+    weighted = dpk.SiloData(X, y, [0, 60], weight=np.ones(60), max_weight=1.0, **HOW)
+    for call, error, message in (
+        (lambda: dpk.evaluate(model, blocks, **more), ValueError, "same 60 records in every pass"),
+        (lambda: dpk.evaluate(model, blocks, y, **more), ValueError, "y must be None beside"),
+        (lambda: dpk.evaluate(model, X, **more), ValueError, "y must be given"),
+        (lambda: dpk.evaluate(model, weighted, **more), ValueError, "X must have neither weight"),
+        (
+            lambda: dpk.private_range(blocks, bounds=(-9.0, 9.0), **more),
+            ValueError,
+            "same records in every pass",
+        ),
+        (
+            lambda: dpk.private_range(blocks, bounds=(-9.0, 9.0), target_bounds=(0.0, 1.0), **more),
+            ValueError,
+            "target_bounds must be None",
+        ),
+        (lambda: dpk.describe(blocks, schema, **more), TypeError, "data must be a table, or what"),
+        (lambda: dpk.describe(weighted, schema, **more), TypeError, "data must be a table, or"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+    assert not accountant.entries
 
 
 # --------------------------------------------------------------------------- what is refused

@@ -28,8 +28,8 @@ NAME = re.compile(r"`(dpkern(?:\.\w+)+)[`(]")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
-# tests/test_schema.py and tests/test_mpyc.py make the files that they read.
-ELSEWHERE = {"schema.md", "federation.md"}
+# tests/test_schema.py and tests/test_mpyc.py make the files that they read; one page is a script.
+ELSEWHERE = {"schema.md", "federation.md", "cluster.md"}
 
 
 def pages(source_tree):
@@ -79,6 +79,19 @@ def test_visible_cells_of_a_tutorial_run_as_pasted(page, source_tree, tmp_path, 
     monkeypatch.setenv("MPLBACKEND", "agg")
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.docs
+def test_the_tutorial_of_a_cluster_runs_as_a_script(source_tree, tmp_path):
+    pytest.importorskip("distributed")
+    blocks = PYTHON.findall((source_tree / "docs" / "tutorials" / "cluster.md").read_text())
+    (tmp_path / "visits.py").write_text("\n\n".join(blocks))
+    command = [sys.executable, "visits.py"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    assert "'local_newton': 11" in run.stdout
+    assert "workers of a Dask cluster" in run.stdout
+    assert 0.6 < float(re.search(r"^auc +(0\.\d+)", run.stdout, re.MULTILINE)[1]) < 0.9
 
 
 def test_every_executed_page_is_tried_as_pasted(source_tree):

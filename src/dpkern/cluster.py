@@ -13,7 +13,7 @@ import os
 import pickle
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern.data import SiloData
 from dpkern.data.blocks import (
+    BESIDE,
+    Batch,
     BlockRows,
     Source,
     assembled,
@@ -69,18 +71,21 @@ class Holder:
         """Return the version, and whether sums have fused multiply-adds."""
         return version("dpkern"), kernels.installation.info()["isa"] != "base"
 
-    def first_pass(self, number: int, part: int, source: Source, options: Any) -> Answer:
+    def first_pass(self, number: int, part: int, given: bytes) -> Answer:
         """Check the records of a part; return them counted, and values outside a schema."""
+        source, options = pickle.loads(given)
         return _answer(
             number,
             part,
             lambda: (read_once(SiloData, source, options), getattr(source, "counts", None)),
         )
 
-    def totals(self, number: int, part: int, requests: bytes, rows: BlockRows | None) -> Answer:
+    def totals(self, number: int, part: int, requests: bytes, rows: bytes | None) -> Answer:
         """Return the sums of a part, whose rows come with the first request."""
         if rows is not None:
-            self._rows[part] = rows
+            self._rows[part] = pickle.loads(rows)
+        if part not in self._rows:  # a new actor, of a worker that began again at its address
+            return Answer(-1, part, None, None)
         return _answer(number, part, lambda: self._rows[part].totals(pickle.loads(requests)))
 
 
@@ -97,13 +102,14 @@ class Cluster:
     Parameters
     ----------
     client : distributed.Client
-    parts : str, path, or sequence
+    parts : str, path, sequence, or Dask frame
         Files and folders, as for `dpkern.read_parquet`, that all workers can read, a file being a
         part; or parts, each a sequence of blocks or a function that begins a new iteration of them,
         as for `SiloData.from_blocks`. The client keeps what it was given, for workers that take a
-        part over.
+        part over. A Dask frame of numbers is computed once, and its partitions are the parts.
     schema, target, silo, **options
-        As for `dpkern.read_parquet`; of other parts than files the options alone.
+        As for `dpkern.read_parquet`; of a Dask frame without `schema`, and of other parts than
+        files the options alone.
 
     Attributes
     ----------
@@ -147,17 +153,26 @@ class Cluster:
         # The worker of each part, and the one that has its rows.
         self._where: dict[int, str] = {}
         self._held: dict[int, str] = {}
+        self._lost: set[str] = set()  # those of the scheduler's workers that have failed
         self._arithmetic: tuple[str, bool] | None = None
-        source, stated = _files_of(parts, schema, target, silo, options)
+        source: ArrowSource | None = None
+        stated: Any = options
         self._sources: list[Source]
-        if source is None:
-            self._sources = [batches_of(part) for part in parts]
-            self._places = [f"parts[{i}]" for i in range(len(self._sources))]
+        if hasattr(parts, "to_delayed"):
+            self._sources = _partitions(client, parts, schema, target, silo, options)
+            self._places = [f"partition {i}" for i in range(len(self._sources))]
         else:
-            self._sources = [source.of_parts([part]) for part in source.parts]
-            self._places = [part.path for part in source.parts]
+            source, stated = _files_of(parts, schema, target, silo, options)
+            if source is None:
+                self._sources = [batches_of(part) for part in parts]
+                self._places = [f"parts[{i}]" for i in range(len(self._sources))]
+            else:
+                self._sources = [source.of_parts([part]) for part in source.parts]
+                self._places = [part.path for part in source.parts]
         require_block_options(stated)
-        found = self._ask("first_pass", lambda part, _: (self._sources[part], stated))
+        found = self._ask(
+            "first_pass", lambda part, at: (self._sent(part, at, (self._sources[part], stated)),)
+        )
         if source is not None and source.counts is not None:
             for _, counts in found:
                 source.add_counts(counts)
@@ -197,16 +212,34 @@ class Cluster:
             if self._held.get(part) == address:
                 return asked, None
             self._held[part] = address
-            return asked, self._rows[part]
+            return asked, self._sent(part, address, self._rows[part])
 
         found = [sums for sums in self._ask("totals", arguments) if sums]  # not of empty parts
         return [sum(sums[1:], sums[0]) for sums in zip(*found, strict=True)]
+
+    def _sent(self, part: int, address: str, given: Any) -> bytes:
+        """Return what an actor is given of a part: Dask would say of no error, and wait."""
+        from distributed.protocol.pickle import dumps
+
+        if isinstance(source := self._sources[part], Partition):
+            how = {"workers": [address], "allow_other_workers": False, "pure": False}
+            source.copied = self._client.submit(_same, source.future, **how)
+            self._awaited(self._client.submit(len, source.copied, **how), address)
+        try:
+            sent: bytes = dumps(given)
+        except Exception as error:
+            raise TypeError(
+                f"{self._places[part]} must be what can be sent to a worker, got what cannot: "
+                f"{type(error).__name__}"
+            ) from error
+        return sent
 
     def _ask(self, method: str, arguments: Arguments) -> list[Any]:
         """Return what the actors return for every part, in a new round."""
         if self._client.status == "closed":
             raise RuntimeError("client must be open while records are in use, got a closed one")
         self._number += 1
+        self._spread()
         answers: dict[int, Any] = {}
         attempts: Counter[int] = Counter()
         waiting: dict[int, tuple[str, Any]] = {}
@@ -236,6 +269,7 @@ class Cluster:
         self, part: int, method: str, arguments: Arguments, attempts: "Counter[int]"
     ) -> tuple[str, Any]:
         """Ask a worker for a part; return its address and the future answer."""
+        failed: Exception | None = None
         while attempts[part] < _ATTEMPTS:
             attempts[part] += 1
             address = self._worker_of(part)
@@ -243,25 +277,49 @@ class Cluster:
                 holder = self._holder_at(address)
                 call = getattr(holder, method)
                 return address, call(self._number, part, *arguments(part, address))
-            except (OSError, TimeoutError, RuntimeError) as error:
-                if isinstance(error, DifferentWorkersError):
-                    raise
+            except (DifferentWorkersError, ImportError, TypeError):
+                raise
+            except Exception as error:  # of the cluster, as above
+                failed = error
                 self._forget(address)
         raise RuntimeError(
             f"{self._places[part]} was asked of {_ATTEMPTS} workers in one round, and none has "
             "answered: look into the workers' logs (memory, for one), and run again"
-        )
+        ) from failed
 
-    def _worker_of(self, part: int) -> str:
-        """Return the worker of a part: the one that has it, or the one with fewest parts."""
+    def _workers(self) -> list[str]:
+        """Return the addresses of the workers that are there, awaiting one where there is none."""
         end = time.monotonic() + _WAIT
         while not (workers := sorted(self._client.nthreads())):
             if time.monotonic() > end:
                 raise RuntimeError(f"the cluster has had no worker for {_WAIT:g} seconds")
             time.sleep(_LOOK)
-        if self._where.get(part) not in workers:
-            load = Counter(self._where.values())
-            self._where[part] = min(workers, key=lambda address: load[address])
+        return workers
+
+    def _spread(self) -> None:
+        """Give every part a worker, and none more parts than its share."""
+        workers = self._workers()
+        self._lost &= set(workers)
+        workers = [address for address in workers if address not in self._lost] or workers
+        load = Counter(address for address in self._where.values() if address in workers)
+        most = -(-len(self._sources) // len(workers))
+        for part in range(len(self._sources)):
+            address = self._where.get(part, "")
+            if address in workers and load[address] <= most:
+                continue
+            load[address] -= 1
+            self._where[part] = min(workers, key=load.__getitem__)
+            load[self._where[part]] += 1
+
+    def _worker_of(self, part: int) -> str:
+        """Return the worker of a part, another one where that is lost.
+
+        The scheduler may still count a worker that is not there: one that has failed is asked again
+        only where there is no other.
+        """
+        if part not in self._where:
+            workers, load = self._workers(), Counter(self._where.values())
+            self._where[part] = min(workers, key=lambda a: (a in self._lost, load[a]))
         return self._where[part]
 
     def _holder_at(self, address: str) -> Any:
@@ -270,8 +328,8 @@ class Cluster:
             made = self._client.submit(
                 Holder, actor=True, workers=[address], allow_other_workers=False, pure=False
             )
-            holder = made.result(timeout=_WAIT)
-            found = holder.arithmetic().result(timeout=_WAIT)
+            holder = self._awaited(made, address)
+            found = self._awaited(holder.arithmetic(), address)
             self._arithmetic = self._arithmetic or found
             if found != self._arithmetic:
                 raise DifferentWorkersError(
@@ -281,8 +339,19 @@ class Cluster:
             self._holders[address] = holder
         return self._holders[address]
 
+    def _awaited(self, future: Any, address: str) -> Any:
+        """Return what a worker answers; raise TimeoutError where it is lost, or takes too long."""
+        end = time.monotonic() + _WAIT
+        while True:
+            try:
+                return future.result(timeout=_LOOK)
+            except TimeoutError:
+                if time.monotonic() > end or address not in self._client.nthreads():
+                    raise
+
     def _forget(self, address: str) -> None:
         """Take a worker for lost, with the parts that it had."""
+        self._lost.add(address)
         self._holders.pop(address, None)
         for places in (self._where, self._held):
             for part in [part for part, where in places.items() if where == address]:
@@ -291,6 +360,59 @@ class Cluster:
 
 class DifferentWorkersError(RuntimeError):
     """Workers whose sums could differ in their last bits."""
+
+
+class Partition:
+    """The source of a partition of a Dask frame, of which the worker that reads it has a copy."""
+
+    def __init__(self, future: Any, columns: dict[str, str]) -> None:
+        self.future, self.copied = future, future
+        self._columns = columns
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _held_here, (self.copied.key, self._columns)
+
+    def __call__(self) -> Iterator[Batch]:
+        """Yield the partition, on a worker."""
+        frame = self.future
+        held = {name: frame[column].to_numpy() for name, column in self._columns.items()}
+        y, groups = held.pop("target"), held.pop("silo", None)
+        X = frame.drop(columns=list(self._columns.values()))
+        yield Batch(X, y, groups, "partition", beside=held)
+
+
+def _held_here(key: Any, columns: dict[str, str]) -> Partition:
+    """Return the source of a partition that this worker has, in the thread of an actor."""
+    from distributed import get_worker
+
+    return Partition(get_worker().data[key], columns)
+
+
+def _same(frame: Any) -> Any:
+    return frame
+
+
+def _partitions(
+    client: Any,
+    frame: Any,
+    schema: Any,
+    target: str | None,
+    silo: str | None,
+    options: dict[str, Any],
+) -> list[Source]:
+    """Return the sources of the partitions of a Dask frame, which the cluster then holds."""
+    if not hasattr(frame, "columns"):
+        raise TypeError(
+            f"parts must be a Dask frame with the column of labels, got a {type(frame).__name__}"
+        )
+    if schema is not None:
+        raise ValueError("schema must be None for a Dask frame, of numbers: write it to Parquet")
+    named = {"target": target, "silo": silo} | {name: options.pop(name, None) for name in BESIDE}
+    columns = {name: column for name, column in named.items() if column is not None}
+    for name, column in {"target": target, **columns}.items():
+        if column not in frame.columns:
+            raise ValueError(f"{name} must be a column of the frame, got {column!r}")
+    return [Partition(future, columns) for future in client.compute(list(frame.to_delayed()))]
 
 
 def _files_of(

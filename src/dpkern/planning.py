@@ -65,6 +65,9 @@ class Planned:
         privacy.
     seconds : float
         Predicted time of a run on this machine.
+    passes : int or None
+        Predicted passes over records in blocks (docs/blocks.md), after the first one, which checks
+        them; None where the solver needs them in memory.
     """
 
     solver: str
@@ -73,9 +76,13 @@ class Planned:
     signal: float
     error: float
     seconds: float
+    passes: int | None = None
 
 
-_HEAD = ["solver", "rounds", "steps", "clip", "step", "noise", "signal", "error", "seconds"]
+_HEAD = [
+    *("solver", "rounds", "steps", "clip", "step", "noise", "signal", "error", "seconds"),
+    "passes",
+]
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,8 @@ class Plan:
                 "",
                 'first: what solve("auto") takes; noise and signal: of a coordinate of the mean',
                 "gradient in one round; error: predicted excess risk, test error of a classifier",
-                "above that without privacy; nothing here was read from records",
+                "above that without privacy; passes: over records in blocks, - where they must be",
+                "in memory; nothing here was read from records",
             ]
         )
 
@@ -177,6 +185,7 @@ def _cells(row: Planned) -> list[str]:
         row.signal,
         row.error,
         row.seconds,
+        "-" if row.passes is None else row.passes,
     ]
     return [figure(cell, 3) for cell in cells]
 
@@ -362,6 +371,7 @@ def _planned(
     given = {k: o.default for k, o in (SHARED | declaration.own).items()} | stated
     if numbers.trust == "silo" or transport is not None:
         given |= declaration.of_silos
+    share = Share(0.0)
     secret = given.get("sampling") == AMPLIFIES[given["neighbours"]]
     if recalibrated and declaration.gaussian and not secret:
         power = power_of_run(n, m, numbers.trust, numbers.mu)
@@ -389,6 +399,7 @@ def _planned(
         messages = exchanges * m * sum(of_silo + of_number * size for size in sizes)
     steps = found.get("passes", rounds * steps)
     x = 2.0 * numbers.mu / numbers.noise
+    passes = declaration.in_blocks * steps + share.passes(n)
     return Planned(
         solver=name,
         settings=settings,
@@ -396,6 +407,7 @@ def _planned(
         signal=clip / math.sqrt(d * outputs),
         error=excess_risk(d, x, declaration.error, n_classes=K),
         seconds=outputs * expected_seconds(name, n, d, steps, pace, declaration.seconds) + messages,
+        passes=passes if declaration.in_blocks and K == 2 else None,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations  # help() then shows type aliases by name
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ def private_range(
     Parameters
     ----------
     data_or_X : SiloData, or array_like, data frame or CSR matrix of shape (N, n_features)
-        The values as they are stored, before any feature range.
+        The values as they are stored, before any feature range; also records in blocks.
     bounds : pair (lo, hi), or mapping of names of columns to pairs
         Public and wide: numbers, or one for each feature. Values beyond them count as the bounds.
     budget : Budget
@@ -140,29 +141,32 @@ def private_range(
     persons = data_or_X.persons if isinstance(data_or_X, SiloData) else None
     most = None if persons is None else persons.max_records
     run = CentralReleases(budget, accountant, neighbours=neighbours, max_records=most)
+    blocks = data_or_X.blocks if isinstance(data_or_X, SiloData) else None
     X, y, names = _values(data_or_X, y, target_bounds)
     coverage = probability("coverage", coverage)
     edges = [_edges(lo, hi) for lo, hi in _wide("bounds", bounds, X.shape[1], names)]
-    counts = [_counts(_column(X, k), e) for k, e in enumerate(edges)]
-    if y is not None and target_bounds is not None:
+    if target_bounds is not None:
         edges += [_edges(lo, hi) for lo, hi in _wide("target_bounds", target_bounds, 1)]
-        counts.append(_counts(y, edges[-1]))
-    bins, mu = sum(map(len, counts)), run.record_mu
+    if blocks is None:
+        counts = _all_counts(X, y, edges)
+    else:
+        (counts,) = blocks.totals([partial(_block_counts, target_bounds, edges)])
+    bins, mu = len(counts), run.record_mu
     with run.charged("private_range", bins, rng) as channel:
         mechanism = GaussianCounts(
             channel,
             what="counts of values in public bins",
-            features=len(counts),
+            features=len(edges),
             bins=bins,
             mu=mu,
         )
-        released = mechanism.release(np.concatenate(counts))
+        released = mechanism.release(counts)
     privacy = run.certificate(
         {
             "bounds": [[float(e[0]), float(e[-1])] for e in edges],
             "coverage": coverage,
             "n_features": X.shape[1],
-            "targets": y is not None,
+            "targets": target_bounds is not None,
         },
         sources={"bounds": NOT_STATED} | ({"n_features": READ} if has_width_read(given) else {}),
         notes=(WIDTH_READ,) if has_width_read(given) else (),
@@ -176,8 +180,8 @@ def private_range(
     lo, hi = (np.array(ends) for ends in zip(*found[: X.shape[1]], strict=True))
     return PrivateRange(
         feature_range=(lo, hi),
-        row_bound=_row_bound(lo, hi, sparse=is_sparse(X)),
-        target_bound=None if y is None else found[-1],
+        row_bound=_row_bound(lo, hi, sparse=is_sparse(X) if blocks is None else X.sparse),
+        target_bound=None if target_bounds is None else found[-1],
         privacy=privacy,
         feature_names=names,
     )
@@ -193,10 +197,12 @@ def _values(
             raise ValueError("y must be None beside a SiloData, which has targets of its own")
         X, names = given.X, given.feature_names
         targets = None
+        if target_bounds is not None and given.task != "regression":
+            raise ValueError(f"target_bounds must be None where task is {given.task!r}")
+        if given.blocks is not None:  # whose values are read later
+            return X, None, names
         if target_bounds is not None:
             targets = given.y + given.transform.target_middle
-        if targets is not None and given.task != "regression":
-            raise ValueError(f"target_bounds must be None where task is {given.task!r}")
     else:
         X, names = numeric_matrix(given), column_names(given)
         if (y is None) != (target_bounds is None):
@@ -214,6 +220,24 @@ def _values(
         X = X.tocsc()
         X.sum_duplicates()  # a record has one value of a feature
     return X, targets, names
+
+
+def _block_counts(
+    target_bounds: Any, edges: Sequence[FloatArray], block: SiloData
+) -> NDArray[np.int64]:
+    """Return the counts of a block."""
+    X, targets, _ = _values(block, None, target_bounds)
+    return _all_counts(X, targets, edges)
+
+
+def _all_counts(
+    X: Any, targets: FloatArray | None, edges: Sequence[FloatArray]
+) -> NDArray[np.int64]:
+    """Return the numbers of values in the bins of all features and, if there are any, targets."""
+    counts = [_counts(_column(X, k), edges[k]) for k in range(X.shape[1])]
+    if targets is not None:
+        counts.append(_counts(targets, edges[-1]))
+    return np.concatenate(counts)
 
 
 def _real(name: str, values: ArrayLike) -> FloatArray:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -20,10 +22,12 @@ from dpkern.data.notes import GROUPS_READ
 from dpkern.data.partition import gathered
 from dpkern.data.validation import RowOptions, checked_options, frozen, frozen_matrix
 from dpkern.data.validation import refuse_non_finite as refuse_bad
+from dpkern.data.weights import margin_offsets, record_weights, values_of_records
 
 if TYPE_CHECKING:
+    from dpkern.data.schema import Schema
     from dpkern.data.silo_data import SiloData
-    from dpkern.kernels._blocks import BlockSource, Request
+    from dpkern.kernels._blocks import BlockSource, Reduction, Request
 
 T = TypeVar("T")
 
@@ -31,9 +35,19 @@ T = TypeVar("T")
 _BYTES, _AHEAD = 1 << 24, 2
 
 
+# What blocks hold beside rows and labels, and what a mapping of them may hold.
+BESIDE = ("weight", "margin_offset")
+_NAMES = {"X", "y", "groups", *BESIDE}
+
 _IN_MEMORY = (
     "data must be in memory for this, got records in blocks, of which sums over all records are "
     "taken (docs/blocks.md): use SiloData(X, y, offsets) of records that fit"
+)
+
+
+NO_TABLE = (
+    "data must be a table, or what dpkern.read_parquet returns of files with a schema, got other "
+    "records in blocks, whose columns have been encoded"
 )
 
 
@@ -45,6 +59,7 @@ class Batch(NamedTuple):
     groups: Any = None
     place: str = "block"
     names: tuple[str, ...] | None = None  #: of the columns
+    beside: Mapping[str, Any] = MappingProxyType({})  #: weights and margin offsets by name
 
 
 #: Begins a new pass over the records.
@@ -103,12 +118,23 @@ class BlockRows:
     ) -> None:
         self._kind, self._state, self._source = type(template), template._state(), source
         self._names, self._sizes, self._target_bound = names, sizes, target_bound
+        self._kept: tuple[bytes, list[Any]] | None = None  # blocks that a request has reduced
 
     def totals(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
-        """Return the sum over all blocks of what each request returns, by one pass."""
+        """Return the sum over all blocks of what each request returns, by one pass at most."""
+        by = getattr(requests[0], "by", None) if len(requests) == 1 else None
+        kept = self._kept  # which another thread may replace
+        if by is None or kept is None or kept[0] != by.key:
+            kept = self._kept = None
+        if not requests:
+            return []
         sums: list[NDArray[Any]] = []
         seen = np.zeros(len(self._sizes), dtype=np.int64)
-        for block in self.blocks():
+        if kept is not None:
+            blocks: Iterator[Any] = iter(kept[1])
+        else:
+            blocks = self.blocks() if by is None else self._reduced(by)
+        for block in blocks:
             found = [request(block) for request in requests]
             for total, part in zip(sums, found, strict=False):
                 total += part
@@ -120,6 +146,20 @@ class BlockRows:
                 f"{int(self._sizes.sum())} in the first one"
             )
         return sums
+
+    def _reduced(self, by: Reduction) -> Iterator[Any]:
+        """Yield reduced blocks, which are kept after the last one."""
+        kept = []
+        for block in self.blocks():
+            kept.append(by.reduced(block))
+            yield kept[-1]
+        self._kept = by.key, kept
+
+    def tables(self, schema: Schema) -> Iterator[Mapping[str, Any]]:
+        """Yield the raw columns of all records once, as they were before they were encoded."""
+        if (found := getattr(self._source, "tables", None)) is None:
+            raise TypeError(NO_TABLE)
+        return read_ahead(found(schema))
 
     def blocks(self) -> Iterator[SiloData]:
         """Yield all records once, in blocks that are read ahead."""
@@ -134,6 +174,7 @@ class BlockRows:
         rows, y = _checked(batch, state["feature_names"], state["X"])
         y, _, _ = targets(y, state["task"], state["classes"])
         clip_targets(y, state["task"], self._target_bound)
+        weight, offset = _beside(batch, state)
         offsets, order = np.array([0, len(y)]), None
         if self._names is not None:
             silo = _places(batch, self._names)
@@ -146,6 +187,8 @@ class BlockRows:
             | {
                 "X": frozen_matrix(gathered(rows, order)[0]),
                 "y": frozen(y if order is None else y[order]),
+                "record_weight": _frozen_in(order, weight),
+                "margin_offset": _frozen_in(order, offset),
                 "offsets": frozen(offsets),
                 "sizes": frozen(np.diff(offsets)),
                 "m": len(offsets) - 1,
@@ -153,6 +196,21 @@ class BlockRows:
             }
         )
         return block
+
+
+class GivenTargets:
+    """Blocks whose targets have no middle of bounds subtracted."""
+
+    def __init__(self, blocks: BlockSource) -> None:
+        self._blocks = blocks
+
+    def totals(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
+        """Return the sums of requests of blocks with these targets."""
+        return self._blocks.totals([partial(_of_given_targets, request) for request in requests])
+
+
+def _of_given_targets(request: Request, block: Any) -> NDArray[Any]:
+    return request(block.with_given_targets())
 
 
 class FirstPass(NamedTuple):
@@ -190,9 +248,12 @@ def require_block_options(options: RowOptions) -> None:
                 f"{name} must be None for records in blocks, whose guarantees are for a record: "
                 "put a person's records together before"
             )
-    for name in ("weight", "margin_offset"):
+    for name in BESIDE:
         if options.get(name) is not None:
-            raise ValueError(f"{name} must be None for records in blocks: put them in memory")
+            raise ValueError(
+                f"{name} must be None for records in blocks, which have their own: give blocks as "
+                f'{{"X": X, "y": y, "{name}": ...}}, or files by dpkern.read_parquet'
+            )
     if options.get("classes") is None and options.get("task") != "regression":
         raise ValueError(
             "classes must be the public labels, or task 'regression', for records in blocks: "
@@ -216,10 +277,11 @@ def read_once(make: type[SiloData], source: Source, options: RowOptions) -> Firs
                 X, y = records(batch.X, batch.y)
                 rows, grouped = _rows(X), batch.groups is not None
                 options = checked_options(options, _names(batch), rows.shape[1])
-                template = make(rows, y, [0, len(y)], **options)
+                template = make(rows, y, [0, len(y)], **cast(Any, {**options, **batch.beside}))
                 template = _without_records(template, np.array([len(y)]), {})
             rows, y = _checked(batch, template.feature_names, template.X)
             targets(y, template.task, template.classes)
+            _beside(batch, template._state())
             refuse_bad(rows, template.scale, template.shift, template.feature_names)
             if grouped != (batch.groups is not None):
                 raise ValueError("blocks must have silos in all of them or in none, got both")
@@ -239,7 +301,10 @@ def joined_passes(passes: Sequence[tuple[str, FirstPass]]) -> FirstPass:
             if found.grouped != held[0][1].grouped:
                 raise ValueError("parts must have silos in all of them or in none, got both")
             if _form(template) != _form(like):
-                raise ValueError("parts must have the columns and dtype of the first, got others")
+                raise ValueError(
+                    "parts must have the columns and dtype of the first, and weights and offsets "
+                    "if it has them, got others"
+                )
             _add_sizes(sizes, found.sizes)
     return held[0][1]._replace(sizes=sizes) if held else FirstPass(None, sizes, False)
 
@@ -276,13 +341,20 @@ def _without_records(like: SiloData, sizes: NDArray[np.int64], more: dict[str, A
             "n": shape[0],
             "row_norms": None,
         }
+        | {
+            name: None
+            if getattr(like, name) is None
+            else AbsentRows(shape[:1], np.dtype(np.float64), sparse=False)
+            for name in ("record_weight", "margin_offset")
+        }
         | more
     )
     return data
 
 
 def _form(data: SiloData) -> tuple[Any, ...]:
-    return data.n_features, data.X.dtype, _is_sparse(data.X), data.feature_names
+    beside = data.record_weight is None, data.margin_offset is None
+    return data.n_features, data.X.dtype, _is_sparse(data.X), data.feature_names, beside
 
 
 def _add_sizes(sizes: dict[Any, int], more: dict[Any, int]) -> None:
@@ -311,14 +383,21 @@ def batches_of(blocks: Any) -> Source:
 
     def source() -> Iterator[Batch]:
         for i, block in enumerate(blocks() if callable(blocks) else blocks):
+            beside: dict[str, Any] = {}
+            if isinstance(block, Mapping) and {"X", "y"} <= block.keys() <= _NAMES:
+                beside = {name: block[name] for name in BESIDE if name in block}
+                block = [block[name] for name in ("X", "y", "groups") if name in block]
             if not isinstance(block, tuple | list) or len(block) not in (2, 3):
                 raise TypeError(
-                    f"blocks[{i}] must be (X, y) or (X, y, groups), got a {type(block).__name__}"
+                    f"blocks[{i}] must be (X, y) or (X, y, groups), or a mapping of "
+                    f"{', '.join(sorted(_NAMES))}, got a {type(block).__name__}"
                 )
             X, y, *groups = block
             if len(y) != (X.shape[0] if hasattr(X, "shape") else len(X)):
                 raise ValueError(f"blocks[{i}] must have as many labels as rows, got {len(y)}")
-            yield Batch(X, y, groups[0] if groups else None, f"blocks[{i}]")
+            with _placed(f"blocks[{i}]"):
+                values = {name: values_of_records(name, beside[name], len(y)) for name in beside}
+            yield Batch(X, y, groups[0] if groups else None, f"blocks[{i}]", beside=values)
 
     return source
 
@@ -388,7 +467,8 @@ def _cut(batches: Iterable[Batch]) -> Iterator[Batch]:
         for first in range(0, n, most):
             part = slice(first, min(first + most, n))
             groups = None if batch.groups is None else batch.groups[part]
-            yield Batch(X[part], batch.y[part], groups, batch.place, batch.names)
+            beside = {name: values[part] for name, values in batch.beside.items()}
+            yield Batch(X[part], batch.y[part], groups, batch.place, batch.names, beside)
 
 
 def _checked(batch: Batch, names: Any, like: Any) -> tuple[Any, NDArray[Any]]:
@@ -414,6 +494,26 @@ def _rows(X: Any) -> Any:
     """Return rows as kernels read them; those that come from elsewhere may not be aligned."""
     rows = gathered(X, None)[0]
     return rows if is_sparse(rows) else np.require(rows, None, ["C", "A"])
+
+
+def _beside(batch: Batch, like: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return weights and margin offsets of a batch, which has those of the first one."""
+    given, n = dict(batch.beside), len(batch.y)
+    held = {"weight": like["record_weight"], "margin_offset": like["margin_offset"]}
+    for name, values in held.items():
+        if (name in given) != (values is not None):
+            raise ValueError(f"blocks must have {name} in all of them or in none, got both")
+    return (
+        record_weights(given.get("weight"), like["max_weight"], n),
+        margin_offsets(given.get("margin_offset"), n),
+    )
+
+
+def _frozen_in(order: NDArray[np.int64] | None, values: Any) -> Any:
+    """Return the values of records in an order, or None without values."""
+    if values is None:
+        return None
+    return frozen(values if order is None else values[order])
 
 
 def _names(batch: Batch) -> tuple[str, ...] | None:

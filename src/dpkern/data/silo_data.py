@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpkern import kernels
 from dpkern._numbers import count
 from dpkern._warn import warn
-from dpkern.data.blocks import AbsentRows, batches_of, data_in_blocks
+from dpkern.data.blocks import AbsentRows, GivenTargets, batches_of, data_in_blocks
 from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
 from dpkern.data.ids import ids
@@ -398,11 +398,13 @@ class SiloData:
         middle = self.transform.target_middle
         if middle == 0.0:
             return self
-        if self.blocks is not None:
-            raise ValueError("target_bound must be a number for a log link in blocks, got a pair")
+        changed: dict[str, Any] = {"transform": replace(self.transform, target_middle=0.0)}
+        if self.blocks is None:
+            changed["y"] = frozen(self.y + middle)
+        else:
+            changed["blocks"] = GivenTargets(self.blocks)
         given = object.__new__(type(self))
-        transform = replace(self.transform, target_middle=0.0)
-        given._set(**self._state() | {"y": frozen(self.y + middle), "transform": transform})
+        given._set(**self._state() | changed)
         return given
 
     def each_alone(self, records: NDArray[np.int64]) -> Self:
@@ -465,11 +467,12 @@ class SiloData:
         Parameters
         ----------
         blocks : sequence, or function that begins a new iteration
-            Of pairs (X, y) or triples (X, y, groups), as for `split` and `from_groups`; memory maps
-            are read in parts. Every pass must yield the same records.
+            Of pairs (X, y) or triples (X, y, groups), as for `split` and `from_groups`, or mappings
+            of these names, and of "weight" and "margin_offset" of the records; memory maps are read
+            in parts. Every pass must yield the same records.
         **options
-            As for the class, from `intercept` on, without `person`. `classes`, or task
-            "regression", must be stated.
+            As for the class, from `intercept` on, without `person`, `weight` and `margin_offset`.
+            `classes`, or task "regression", must be stated.
 
         Raises
         ------

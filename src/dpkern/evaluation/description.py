@@ -3,7 +3,8 @@
 from __future__ import annotations  # help() then shows type aliases by name
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -15,7 +16,8 @@ from dpkern._numbers import count as whole_number
 from dpkern._numbers import probability
 from dpkern._text import aligned, rounded_up
 from dpkern._typing import FloatArray
-from dpkern.data import Schema
+from dpkern.data import Schema, SiloData
+from dpkern.data.blocks import NO_TABLE, BlockRows
 from dpkern.data.frames import listed, table_columns
 from dpkern.data.persons import kept_rows
 from dpkern.evaluation.columns import NOT_LISTED, Coded, coded, crossed, sums_of
@@ -24,6 +26,7 @@ from dpkern.evaluation.evaluate import PUBLIC_SIZE
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.privacy.central import CentralReleases
+from dpkern.privacy.mechanisms.gaussian_sum import Vectors
 
 _KINDS = ("number", "category", "target")
 _HEAD = ("column", "statistic", "records", "value", "interval", "noise std")
@@ -144,8 +147,9 @@ def describe(
 
     Parameters
     ----------
-    data : data frame (pandas, polars), mapping of names to columns, or list of mappings
-        Raw records, with the columns that the schema describes.
+    data : data frame (pandas, polars), mapping of names to columns, list of mappings, or SiloData
+        Raw records, with the columns that the schema describes; or what `dpkern.read_parquet`
+        returns of files with this schema, which are read once more.
     schema : Schema
         Public ranges and categories. Values out of range count as the ends of it.
     budget : Budget
@@ -205,17 +209,32 @@ def describe(
     if add_remove != (public_size is not None):
         need = "given" if add_remove else "None"
         raise ValueError(f"public_size must be {need} with neighbours {neighbours!r}")
+    rows = _rows_in_blocks(data, max_records)
+    described = schema, columns, cross_tables
     with np.errstate(all="ignore"):
-        parts, n = _coded(data, schema, columns, cross_tables, max_records)
+        if rows is None:
+            schema.check_values(data)
+            parts = _coded(data, *described, max_records)
+            n = len(parts[0].values)
+        else:
+            n = data.n
+            with closing(_coded_blocks(rows, n, *described)) as found:
+                parts = next(found)
     size = n if public_size is None else whole_number("public_size", public_size)
     sums, mu = sums_of(parts, with_size=add_remove), run.record_mu
     with run.charged("describe", sums.dim, rng) as channel:
-        released, std = sums.release(channel, n, size, mu)
-    described = [part.block for part in parts]
+        read: Iterator[tuple[Vectors, int]] | None = None
+        if rows is not None:
+            read = (
+                (sums_of(found, with_size=add_remove).vectors, len(found[0].values))
+                for found in _coded_blocks(rows, n, *described)
+            )
+        released, std = sums.release(channel, n, size, mu, blocks=read)
+    of_parts = [part.block for part in parts]
     privacy = run.certificate(
         {
-            "described": {b.names[0]: b.declared for b in described if len(b.names) == 1},
-            "cross_tables": {b.title: b.dim for b in described if len(b.names) == 2},
+            "described": {b.names[0]: b.declared for b in of_parts if len(b.names) == 1},
+            "cross_tables": {b.title: b.dim for b in of_parts if len(b.names) == 2},
             "size": size,
             "schema": schema.digest,
         },
@@ -224,15 +243,42 @@ def describe(
     )
     total = Total(float(released[-1]), std**2) if add_remove else Total(float(n), 0.0)
     estimator = Estimator(std**2, NormalDist().inv_cdf(0.5 + 0.5 * confidence), total)
-    blocks = np.split(released[: sums.dim - add_remove], np.cumsum([b.dim for b in described])[:-1])
-    rows, histograms = list[Statistic](), dict[str, Histogram]()
-    for block, own in zip(described, blocks, strict=True):
+    blocks = np.split(released[: sums.dim - add_remove], np.cumsum([b.dim for b in of_parts])[:-1])
+    statistics, histograms = list[Statistic](), dict[str, Histogram]()
+    for block, own in zip(of_parts, blocks, strict=True):
         with np.errstate(all="ignore"):
-            rows += estimator.of_block(block, own)
+            statistics += estimator.of_block(block, own)
         if block.edges is not None:
             counts = estimator.bins(block, own)
             histograms[block.names[0]] = Histogram(block.edges, counts, 2.0 * std)
-    return Description(tuple(rows), histograms, total.n, confidence, std, privacy)
+    return Description(tuple(statistics), histograms, total.n, confidence, std, privacy)
+
+
+def _rows_in_blocks(data: Any, max_records: int | None) -> BlockRows | None:
+    """Return where the tables of records in blocks are, or None for a table."""
+    if not isinstance(data, SiloData):
+        return None
+    if not isinstance(data.blocks, BlockRows):
+        raise TypeError(NO_TABLE)
+    if max_records is not None:
+        raise ValueError("max_records must be None for records in blocks, which have no persons")
+    return data.blocks
+
+
+def _coded_blocks(
+    rows: BlockRows,
+    n: int,
+    schema: Schema,
+    columns: Sequence[str] | None,
+    cross_tables: Sequence[tuple[str, str]],
+) -> Generator[list[Coded]]:
+    """Yield what `_coded` returns of every block; they must have n records."""
+    for columns_of in rows.tables(schema):
+        if size := len(next(iter(columns_of.values()))):
+            n -= size
+            yield _coded(columns_of, schema, columns, cross_tables, None)
+    if n:
+        raise ValueError("blocks must hold the same records in every pass, got others")
 
 
 def _coded(
@@ -241,9 +287,8 @@ def _coded(
     columns: Sequence[str] | None,
     cross_tables: Sequence[tuple[str, str]],
     max_records: int | None,
-) -> tuple[list[Coded], int]:
-    """Return the values of all columns and pairs, and the number of records that are used."""
-    schema.check_values(data)
+) -> list[Coded]:
+    """Return the values of all columns and pairs of the records that are used."""
     table, missing = table_columns(data) or {}, frozenset(schema.missing)
     known = {c.name: c for c in schema.columns if c.kind in _KINDS and c.name in table}
     pairs = _pairs(cross_tables)
@@ -272,7 +317,7 @@ def _coded(
     person = None if schema.person is None else schema.persons(data)
     if (kept := kept_rows(person, max_records, n)) is not None:
         parts = [Coded(part.block, part.values[kept[0]]) for part in parts]
-    return parts, len(parts[0].values)
+    return parts
 
 
 def _pairs(cross_tables: Any) -> list[tuple[str, str]]:

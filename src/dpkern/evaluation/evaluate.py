@@ -2,7 +2,7 @@
 
 from __future__ import annotations  # help() then shows type aliases by name
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,6 +15,8 @@ from dpkern._numbers import count as whole_number
 from dpkern._numbers import counted, probability
 from dpkern._text import aligned, rounded_up
 from dpkern._typing import FloatArray, IntArray
+from dpkern.data import SiloData
+from dpkern.data.blocks import BlockRows
 from dpkern.data.labels import declared_labels, target_bounds, targets
 from dpkern.data.labels import labels as checked_labels
 from dpkern.data.persons import kept_rows
@@ -131,8 +133,8 @@ class Evaluation:
 
 def evaluate(
     model: Any,
-    X: ArrayLike,
-    y: ArrayLike,
+    X: ArrayLike | SiloData,
+    y: ArrayLike | None = None,
     *,
     budget: Budget,
     classes: ArrayLike | None = None,
@@ -155,10 +157,11 @@ def evaluate(
         A model of this package; or one of another with `predict_proba`, or `predict` with
         `target_bound`; or a function that returns probabilities of the positive class (n,) or of
         all classes (n, K), or predicted targets, for rows of X. It must be public or released.
-    X : array_like, data frame or CSR matrix of n rows
-        As the model predicts them.
+    X : array_like, data frame or CSR matrix of n rows, or SiloData
+        As the model predicts them. Records in blocks are read once, and their predictions kept; a
+        model of others must predict the same of a row whatever the block is.
     y : array_like of shape (n,)
-        Labels, or real targets.
+        Labels, or real targets; None beside a SiloData, which has them.
     budget : Budget
         Of all that is released, for a person where `person` is given.
     classes : array_like of two or more labels, optional
@@ -323,6 +326,32 @@ class _Records:
     def of(
         cls,
         model: Any,
+        X: ArrayLike | SiloData,
+        y: ArrayLike | None,
+        classes: ArrayLike | None,
+        target_bound: float | tuple[float, float] | None,
+    ) -> _Records:
+        """Return them for arrays, or for data, whose blocks are read once."""
+        if not isinstance(X, SiloData):
+            if y is None:
+                raise ValueError("y must be given, but beside a SiloData, which has labels")
+            return cls._of_arrays(model, X, y, classes, target_bound)
+        parts = [
+            cls._of_arrays(model, part.X, _labels_of(part), classes, target_bound)
+            for part in _parts_of(X, y)
+        ]
+        if (n := sum(len(part.y) for part in parts)) != X.n:
+            raise ValueError(f"blocks must hold the same {X.n} records in every pass, got {n}")
+        predicted, numbers = (
+            np.concatenate(arrays)
+            for arrays in zip(*((part.predicted, part.y) for part in parts), strict=True)
+        )
+        return replace(parts[0], predicted=predicted, y=numbers)
+
+    @classmethod
+    def _of_arrays(
+        cls,
+        model: Any,
         X: ArrayLike,
         y: ArrayLike,
         classes: ArrayLike | None,
@@ -405,6 +434,33 @@ class _Records:
             return {"target_bound": self.bound, "target_middle": self.middle}
         labels = [str(label) for label in self.classes]
         return {"labels": labels, "bins": bins, "threshold": threshold}
+
+
+def _parts_of(data: SiloData, y: ArrayLike | None) -> Iterable[SiloData]:
+    """Return the blocks of data, which are one where they are in memory."""
+    if y is not None:
+        raise ValueError("y must be None beside a SiloData, which has labels")
+    if data.is_weighted or data.persons is not None:
+        raise ValueError(
+            "X must have neither weight, margin_offset nor person, got a SiloData with them: give "
+            "arrays, and person= and max_records="
+        )
+    if data.blocks is None:
+        return [data]
+    if not isinstance(data.blocks, BlockRows):
+        raise TypeError(
+            "X must be read in this process for this, got records on a cluster: give those of "
+            "dpkern.read_parquet or SiloData.from_blocks"
+        )
+    return data.blocks.blocks()
+
+
+def _labels_of(data: SiloData) -> NDArray[Any]:
+    """Return labels as they were given, or targets."""
+    if data.classes is None:
+        return np.asarray(data.y + data.transform.target_middle)
+    y = data.y if data.task == "multiclass" else 0.5 * (data.y + 1.0)
+    return np.asarray(data.classes[y.astype(np.intp)])
 
 
 def _predicted(model: Any, X: ArrayLike) -> tuple[FloatArray, bool]:

@@ -22,14 +22,14 @@ sqrt(2.58). r^4 - 3 r^2 / 4 + 1/4 <= 1/2, so that the norm is at most 1.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from dpkern._typing import FloatArray, IntArray
 from dpkern.privacy.mechanisms.channel import Channel
-from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum, Vectors
 
 #: Losses are cut to it: a risk of 0.0025 of what happens.
 LARGEST_LOG_LOSS = 6.0
@@ -42,18 +42,25 @@ LARGER = 1.0 + 2.0**-20
 class Sums:
     """Vectors of records, of norm at most `clip`, two of which differ by at most `distance`."""
 
-    vectors: Callable[[slice], FloatArray]
+    vectors: Vectors
     dim: int
     clip: float
     distance: float
     what: str = WHAT
 
     def release(
-        self, channel: Channel, n: int, public_size: int, mu: float, n_threads: int | None = None
+        self,
+        channel: Channel,
+        n: int,
+        public_size: int,
+        mu: float,
+        n_threads: int | None = None,
+        blocks: Iterable[tuple[Vectors, int]] | None = None,
     ) -> tuple[FloatArray, float]:
         """Release the sums (dim,) of n records with the budget mu; return them and the noise's std.
 
-        The sensitivity is `distance`, of vectors rounded to the grid, or `clip` where a record is
+        The records are those of `vectors`, or of blocks: vectors, and numbers of records. The
+        sensitivity is `distance`, of vectors rounded to the grid, or `clip` where a record is
         added or removed and `public_size` takes the place of n.
         """
         root = math.sqrt(self.dim) * (1.0 + 2.0**-40)
@@ -66,7 +73,8 @@ class Sums:
             mu=mu,
             replaced=None if channel.add_remove else lambda q: self.distance + 2.0 * q * root,
         )
-        released = mechanism.release(mechanism.sums(self.vectors, (0, n), n_threads))
+        parts = [(self.vectors, n)] if blocks is None else blocks
+        released = mechanism.release(mechanism.sums_of_parts(parts, n_threads))
         return released.ravel(), float(mechanism.sigma[0])
 
 

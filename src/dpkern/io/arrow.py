@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpkern._warn import warn
 from dpkern.data import Column, OutsideWarning, Schema, SiloData
-from dpkern.data.blocks import Batch, data_in_blocks, read_ahead
+from dpkern.data.blocks import BESIDE, Batch, data_in_blocks, read_ahead
 from dpkern.data.frames import listed
 from dpkern.data.outside import count_averaged, count_outside, outside_text, refuse_outside
 from dpkern.data.validation import RowOptions
@@ -66,7 +66,8 @@ def read_parquet(
     silo : str, optional
         Without a schema: the column that says the silo of a record.
     **options
-        Without a schema: as for `SiloData`, from `intercept` on, without `person`.
+        Without a schema: as for `SiloData`, from `intercept` on, without `person`; `weight` and
+        `margin_offset` are names of columns.
 
     Returns
     -------
@@ -108,21 +109,21 @@ def source_of(
         raise TypeError(
             f"schema must be a dpkern.Schema, got {type(schema).__name__}: Schema.load reads a file"
         )
-    source = ArrowSource(paths, schema, target, silo)
+    columns = {name: options.pop(name) for name in BESIDE if options.get(name) is not None}
+    if schema is not None and columns:
+        name = next(iter(columns))
+        raise ValueError(f"{name} must be absent beside a schema, which says it")
+    source = ArrowSource(paths, schema, target, silo, columns)
     if schema is None:
         return source, cast(RowOptions, options)
-    for column in (schema.weight, schema.exposure):
-        if column is not None:
-            raise ValueError(
-                f"schema must have no column of weights or exposures for records in blocks, got "
-                f"{column.name!r}: put the records in memory"
-            )
     if schema.person is not None:
         raise ValueError(
             f"schema must have no column of persons for records in blocks, got "
             f"{schema.person.name!r}: put a person's records together before"
         )
     stated = schema.options(intercept=options.pop("intercept", None))
+    if schema.weight is not None:
+        stated["max_weight"] = schema.weight.hi
     if options:
         raise ValueError(f"{listed(list(options))} must be absent beside a schema, which says it")
     source.counts = {}
@@ -141,7 +142,12 @@ class ArrowSource:
     """
 
     def __init__(
-        self, paths: Paths, schema: Schema | None, target: str | None, silo: str | None
+        self,
+        paths: Paths,
+        schema: Schema | None,
+        target: str | None,
+        silo: str | None,
+        beside: Mapping[str, str],
     ) -> None:
         for name, value in (("target", target), ("silo", silo)):
             if schema is not None and value is not None:
@@ -155,6 +161,7 @@ class ArrowSource:
         _require_once(files)
         self.parts = tuple(Part.of(path) for path in files)
         self._schema, self._target, self._silo = schema, target, silo
+        self._beside = dict(beside)
         self.counts: dict[str, Outside] | None = None
         with _unreadable(files[0]):
             names = _arrow("dataset").dataset(files[0], format=self._format).schema.names
@@ -165,8 +172,14 @@ class ArrowSource:
                 )
             if silo is not None and silo not in names:
                 raise ValueError(f"silo must be a column of {files[0]}, got {silo!r}")
-            self._features = [name for name in names if name not in (target, silo)]
-            self._columns = [*self._features, target, *([silo] if silo else [])]
+            for name, column in beside.items():
+                if column not in names:
+                    raise ValueError(f"{name} must be a column of {files[0]}, got {column!r}")
+            others = [cast(str, target), *([silo] if silo else []), *beside.values()]
+            if len(set(others)) < len(others):
+                raise ValueError(f"{listed(others)} must be distinct columns")
+            self._features = [name for name in names if name not in others]
+            self._columns = [*self._features, *others]
         else:
             if self._format == "csv" and schema.comment is not None:
                 raise ValueError(
@@ -243,10 +256,20 @@ class ArrowSource:
                 f"{path} must have the columns that are read, got none of {listed(absent)}"
             )
 
+    def tables(self, schema: Schema) -> Iterator[dict[str, Any]]:
+        """Yield the raw columns of a pass, by their names in the schema of the files."""
+        if self._schema is None or self._schema.digest != schema.digest:
+            raise ValueError("schema must be that by which the files were read, got another")
+        return (self._raw(table) for _, table in self._tables())
+
+    def _raw(self, table: Any) -> dict[str, Any]:
+        pairs = zip(table.schema.names, table.columns, strict=True)
+        return {self._renamed[name]: _values(column) for name, column in pairs}
+
     def _batch(self, place: str, table: Any) -> Batch:
         columns = dict(zip(table.schema.names, table.columns, strict=True))
         if self._schema is not None:
-            raw = {self._renamed[name]: _values(column) for name, column in columns.items()}
+            raw = self._raw(table)
             try:
                 return self._encoded(self._schema, raw, place)
             except (TypeError, ValueError) as error:
@@ -255,7 +278,8 @@ class ArrowSource:
         features = [columns[name] for name in self._features]
         groups = None if self._silo is None else _values(columns[self._silo])
         X, names = _matrix(self._features, features, place), tuple(self._features)
-        return Batch(X, _values(columns[self._target]), groups, place, names)
+        beside = {name: _values(columns[column]) for name, column in self._beside.items()}
+        return Batch(X, _values(columns[self._target]), groups, place, names, beside)
 
     def _encoded(self, schema: Schema, raw: dict[str, Any], place: str) -> Batch:
         missing = frozenset(schema.missing)
@@ -264,7 +288,8 @@ class ArrowSource:
                 self._count(column, raw[column.name], missing, place)
         groups = None if schema.silo is None else schema.groups(raw)
         X = schema.encode(raw, sparse_output=schema.sparse)
-        return Batch(X, schema.labels(raw), groups, place, schema.feature_names)
+        beside = {name: values for name, values in schema.beside(raw).items() if name in BESIDE}
+        return Batch(X, schema.labels(raw), groups, place, schema.feature_names, beside)
 
     def _count(self, column: Column, values: Any, missing: frozenset[str], place: str) -> None:
         outside, present = count_outside(column, values, missing)

@@ -6,6 +6,7 @@ once, at the end: the bits are those of the same records in memory, whatever the
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,11 +24,35 @@ Request = Callable[[Data], NDArray[Any]]
 MOST_STEPS = 1 << 52  #: of a sum in doubles
 
 
+class Reduction(Protocol):
+    """A picklable function of a block: a block of the few numbers of each record that count."""
+
+    key: bytes  #: of what the numbers are a function, beside the records
+
+    def reduced(self, block: Any) -> Any:
+        """Return a block of these numbers, with as many records in the silos."""
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A request that reduced blocks answer as blocks do; they may be kept for the next one."""
+
+    by: Reduction
+    request: Request
+
+    def __call__(self, block: Any) -> NDArray[Any]:
+        return self.request(block)
+
+
 class BlockSource(Protocol):
     """Where records are whose blocks answer requests."""
 
     def totals(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
-        """Return the sum over all blocks of what each request returns, by one pass."""
+        """Return the sum over all blocks of what each request returns, by one pass.
+
+        A single `Reduced` request is answered without a pass by blocks that one with the same key
+        has left; another request, or none at all, ends what is kept.
+        """
 
 
 def in_blocks(data: Data) -> BlockSource | None:

@@ -32,7 +32,7 @@ from dpkern.solvers.releases.estimation import Estimation, resolve_estimation
 
 @solver(
     trusts=("central",), neighbours=BOTH, penalties="l2", settings=estimation, estimates=True,
-    resolve=resolve_estimation, in_blocks=True, federated=False, audit={"rounds": 4}, weights=False,
+    resolve=resolve_estimation, in_blocks=2, federated=False, audit={"rounds": 4}, weights=False,
 )  # fmt: skip
 async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     """Newton's method for estimates with standard errors, under central trust.

@@ -36,7 +36,7 @@ _SCALES, _PASSES = np.linspace(1.0 / 64.0, 1.0, 64), 20
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, penalties="l2", loss="squared",
     settings=moments, resolve=resolve_hess_clip, error=(0.26, 0.84), seconds=(1.4, 1100.0),
-    in_blocks=True, hessians=True, audit={},
+    in_blocks=1, hessians=True, audit={},
 )  # fmt: skip
 async def ridge(run: Run, *, hess_clip: float | None = AUTO) -> SolverResult:
     """Ridge regression from one release of X^T X and one of X^T y.

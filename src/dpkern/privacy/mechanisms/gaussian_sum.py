@@ -8,7 +8,7 @@ textbook mechanism on the exact sum, with mu = sensitivity/sigma.
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.kernels._blocks import MOST_STEPS, in_blocks, totals
+from dpkern.kernels._blocks import MOST_STEPS, Reduced, Reduction, Request, in_blocks, totals
 from dpkern.privacy.certificate.ledger import Release
 from dpkern.privacy.guarantees.rounding import sqrt_down, sqrt_up
 from dpkern.privacy.mechanisms.channel import Channel, largest_norm
@@ -173,6 +173,16 @@ class GaussianSum:
         grids = np.broadcast_to(self.grid, (len(offsets) - 1,))
         return sum_vectors(vectors, self._dim, offsets, self._clip, grids, n_threads)
 
+    def sums_of_parts(
+        self, parts: Iterable[tuple[Vectors, int]], n_threads: int | None = None
+    ) -> NDArray[np.float64]:
+        """Return what `sums` does of all records as one, of parts: vectors, and how many."""
+        assert self.grid is not None
+        how, total = (self._clip, self.grid, n_threads), np.zeros((1, self._dim), np.int64)
+        for vectors, n in parts:
+            total += _steps(vectors, self._dim, (0, n), *how)
+        return _saturated(total, self.grid)
+
     def sums_of(
         self,
         data: kernels.Data,
@@ -180,11 +190,13 @@ class GaussianSum:
         n_threads: int | None = None,
         *,
         together: bool = False,
+        by: Reduction | None = None,
     ) -> NDArray[np.float64]:
         """Return what `sums` does for records in memory or in blocks.
 
         `vectors` is a function of the data, or of a block of them, that returns that of a slice; it
-        is picklable where the records are elsewhere. `together` takes all silos as one.
+        is picklable where the records are elsewhere. `together` takes all silos as one; blocks that
+        are reduced `by` some function, which have the same vectors, may be kept for the next call.
         """
         assert self.grid is not None
         grids = np.broadcast_to(self.grid, (1 if together else data.m,))
@@ -192,7 +204,9 @@ class GaussianSum:
         if in_blocks(data) is None:
             offsets = _offsets_of(data, len(grids))
             return sum_vectors(vectors(data), self._dim, offsets, *how[1:])
-        return _saturated(totals(data, functools.partial(_block_steps, vectors, *how))[0], grids)
+        request: Request = functools.partial(_block_steps, vectors, *how)
+        request = request if by is None else Reduced(by, request)
+        return _saturated(totals(data, request)[0], grids)
 
     def release(
         self,

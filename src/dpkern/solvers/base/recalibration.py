@@ -45,9 +45,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern._typing import FloatArray
+from dpkern._typing import FloatArray, IntArray
+from dpkern.kernels._blocks import in_blocks
 from dpkern.kernels.glm import loss_derivatives
 from dpkern.models.losses import LogLink, Loss, Poisson
 from dpkern.models.networks import MLP
@@ -72,6 +74,7 @@ _SHARE, _LEAST_SHARE, _MOST_SHARE, _SMALL = 180.0, 0.03, 0.2, 400.0
 _SHARE_2, _SMALL_2 = 24.0, 150.0
 # Shares of the recalibration's mu^2: sizes, moments, each of so many scores, and the last sum.
 _SHARES, _STEPS = (0.4, 2.0, 0.7, 3.0), 3
+_TIMES = (1, 1, _STEPS, 1)
 # The clip norm of moments, at least the norm of a record's.
 _MOMENTS_CLIP = 1.22
 # Margins are cut to so many times their typical size, at least to this part of |w| R.
@@ -85,6 +88,7 @@ _FEW_ERRORS = 1.25
 # cut, over the typical half-range.
 _SHARE_T, _LEAST_SHARE_T, _SMALL_T = 45.0, 0.01, 300.0
 _SHARES_T, _STEPS_T = (0.2, 1.0), 2
+_TIMES_T = (1, _STEPS_T)
 _SCORES_CLIP, _RANGE_T = 1.04, 1.4
 # Of the level of means: so many over n mu is its share of mu^2, within these bounds; the clip norm,
 # at least the norm of half of a square's diagonal; and the largest step of the log of means.
@@ -97,6 +101,8 @@ _SHARE_M, _LEAST_SHARE_M, _MOST_SHARE_M, _EXACT_M = 45.0, 0.005, 0.2, 6000.0
 _FAR = 300.0
 # Numbers that are in memory together for each of a few arrays.
 _NUMBERS = 1 << 20
+# Most records of blocks whose margins are kept between releases: in 600 MB.
+_MOST_KEPT = 1 << 26
 
 SIZES = "recalibration: sum of sizes of margins"
 MOMENTS = "recalibration: sum of moments of margins and labels"
@@ -262,6 +268,11 @@ class Share(NamedTuple):
             return cls(min(max(_SHARE / power, _LEAST_SHARE), _MOST_SHARE), line=True)
         return cls(_SHARE_2 / power if power >= _SMALL_2 else 0.0)
 
+    def passes(self, n: int) -> int:
+        """Return the passes over n records of two classes that are in blocks."""
+        releases = sum(_TIMES if self.line else _TIMES_T)
+        return 0 if not self.value else 1 if n <= _MOST_KEPT else releases
+
 
 def recalibration_share(
     declaration: "Declaration",
@@ -334,7 +345,7 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
         return LogMeans.of(loss) if isinstance(loss, Loss) else None
     margins = _Margins(w, objective.n_threads)
     if isinstance(loss, LogLink):
-        return LogMeans.of(loss, _Level(run, mu).find(loss, margins))
+        return LogMeans.of(loss, _Level(run, mu, None).find(loss, margins))
     scores = _ClassScores((margins,), (0.0,))
     largest = float(np.linalg.norm(w)) * data.row_bound
     if isinstance(loss, MLP):
@@ -350,7 +361,9 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
         if not plan.recalibration_line:
             several = isinstance(loss, MLP)
-            scale = _Scores(run, scores, largest, mu).scale(1.0 if several else 1.0 / _TOO_STEEP)
+            releases = _Scores(run, scores, largest, mu)
+            scale = releases.scale(1.0 if several else 1.0 / _TOO_STEEP)
+            releases.forget()
             # Of so few records of two classes the noise hides what labels agree with by chance.
             chance = math.sqrt(len(w)) if several else 1.0
             error = math.hypot(scale.slope_error, chance * scale.sampling_error)
@@ -358,19 +371,47 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
         centre = float(w[-1]) if data.intercept else 0.0
         line = _Line(run, margins, centre, largest, mu)
         fitted = line.log_odds()
+        line.forget()
     # A model of d numbers agrees by chance with the labels that it was fitted to.
     error = math.hypot(fitted.slope_error, math.sqrt(len(w)) * fitted.sampling_error)
     return Calibration(fitted.slope, fitted.offset, centre, line.unit, error)
+
+
+@dataclass(frozen=True)
+class _MarginBlock:
+    """The margins and labels, -1 and 1, of a block's records, in nine bytes of each."""
+
+    offsets: IntArray
+    margins: FloatArray
+    labels: NDArray[np.int8]
+
+    @property
+    def m(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> IntArray:
+        return np.diff(self.offsets)
+
+    @property
+    def y(self) -> FloatArray:
+        return self.labels.astype(np.float64)
 
 
 class _Margins:
     """The margins of the records of a block at a model; those of the last block are kept."""
 
     def __init__(self, w: FloatArray, n_threads: int | None) -> None:
-        self._w, self._n_threads = w, n_threads
+        self._w, self._n_threads, self.key = w, n_threads, w.tobytes()
         self._last: tuple[kernels.Data, FloatArray] | None = None
 
+    def reduced(self, block: kernels.Data) -> _MarginBlock:
+        """Return a block of two classes as recalibrations of these margins read it."""
+        return _MarginBlock(block.offsets, self(block), block.y.astype(np.int8))
+
     def __call__(self, part: kernels.Data) -> FloatArray:
+        if isinstance(part, _MarginBlock):
+            return part.margins
         if self._last is None or self._last[0] is not part:
             z = interruptible(kernels.glm_margins, part, self._w, n_threads=self._n_threads)
             self._last = part, z[: part.offsets[-1]]  # the records that are here
@@ -381,10 +422,16 @@ class _Margins:
 
 
 class _Releases:
-    """What the releases of a recalibration share."""
+    """What the releases of a recalibration share: margins of two classes, which may be kept."""
 
-    def __init__(self, run: "Run", mu: float) -> None:
+    def __init__(self, run: "Run", mu: float, margins: _Margins | None) -> None:
         self._run, self._mu, self._n = run, mu, float(run.objective.n)
+        self._kept = margins if run.objective.data.n <= _MOST_KEPT else None
+
+    def forget(self) -> None:
+        """Keep margins no longer."""
+        if self._kept is not None and (blocks := in_blocks(self._run.objective.data)) is not None:
+            blocks.totals([])
 
     def _root(self, mu: float, vectors: RecordVectors) -> float:
         """Return the noisy mean square root of sizes, of which `vectors` are `_root_vectors`."""
@@ -407,7 +454,7 @@ class _Releases:
         )
         assert mechanism.grid is not None
         with run.clock("kernels"):
-            sums = mechanism.sums_of(objective.data, vectors, objective.n_threads)
+            sums = mechanism.sums_of(objective.data, vectors, objective.n_threads, by=self._kept)
         if not per_silo and run.plan.shares is None:
             sums = total_on_grid(sums, float(mechanism.grid[0]))
         with run.clock("noise"):
@@ -476,12 +523,12 @@ class _Line(_Releases):
     def __init__(
         self, run: "Run", margins: _Margins, centre: float, largest: float, mu: float
     ) -> None:
-        super().__init__(run, mu)
+        super().__init__(run, mu, margins)
         self._margins, self._centre, self.unit = margins, centre, largest
 
     def log_odds(self) -> Discriminant:
         """Return the line of the log odds of labels; only once."""
-        mu_u, mu_m, mu_s, mu_r = split_budget(self._mu, _SHARES, (1, 1, _STEPS, 1))
+        mu_u, mu_m, mu_s, mu_r = split_budget(self._mu, _SHARES, _TIMES)
         root = self._root(mu_u, _Scaled(self._margins, self._centre, self.unit).sizes)
         self.unit *= min(max(_SPREAD * root**2, _LEAST_SCALE), 1.0)
         scaled = _Scaled(self._margins, self._centre, self.unit)
@@ -613,12 +660,12 @@ class _Scores(_Releases):
     """The releases of one temperature."""
 
     def __init__(self, run: "Run", scores: _ClassScores, largest: float, mu: float) -> None:
-        super().__init__(run, mu)
+        super().__init__(run, mu, scores.margins[0] if len(scores.margins) == 1 else None)
         self._scores, self.unit = scores, largest
 
     def scale(self, slope: float) -> Scale:
         """Return the factor of the scores, which is likely to be `slope` beforehand; only once."""
-        mu_u, mu_s = split_budget(self._mu, _SHARES_T, (1, _STEPS_T))
+        mu_u, mu_s = split_budget(self._mu, _SHARES_T, _TIMES_T)
         root = self._root(mu_u, partial(self._scores.sizes, self.unit))
         self.unit *= _RANGE_T * max(root**2, _LEAST_SCALE)
         scale = Scale(self._n, self.unit, slope)
