@@ -205,6 +205,7 @@ def test_plans_say_the_passes_over_blocks(trust, loss):
     bound = {"row_bound": 2.0, "trust": trust, "loss": loss}
     if loss == "squared":
         y, how = X[:, 0], {"row_bound": 2.0, "task": "regression", "target_bound": 1.0}
+        how |= {"intercept": True}
 
     def begin():
         passes.append(1)

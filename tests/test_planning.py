@@ -208,8 +208,9 @@ def test_several_classes_are_those_of_softmax_regression():
 
 def test_the_plan_of_a_regression_has_the_bound_of_its_targets():
     rng = np.random.default_rng(0)
-    X, y = rng.uniform(size=(600, 6)), rng.uniform(-40.0, 40.0, 600)
-    data = dpk.SiloData.split(X, y, 3, row_bound=2.0, task="regression", target_bound=40.0)
+    X, y = rng.uniform(size=(600, 5)), rng.uniform(-40.0, 40.0, 600)
+    how = {"row_bound": 2.0, "intercept": True, "task": "regression", "target_bound": 40.0}
+    data = dpk.SiloData.split(X, y, 3, **how)
     plan = dpk.plan(600, 6, budget=BUDGET, row_bound=2.0, loss="squared", m=3, target_bound=40.0)
     for row in plan.rows:
         result = dpk.solve(row.solver, data, budget=BUDGET, loss="squared", rng=0)

@@ -212,7 +212,8 @@ def plan(
     Parameters
     ----------
     n, d : int
-        Number of records, and of coefficients of one output, the intercept's included.
+        Number of records, and of coefficients of one output, the intercept's included, which
+        regressions are taken to have.
     budget : Budget
         Total budget of a run.
     row_bound : float
@@ -322,8 +323,9 @@ def plan(
     stated = {"trust": trust, "neighbours": neighbours, "budget": budget, "calibration": "sound"}
     # Hidden local steps have no bound for added records, nor for other than linear models.
     hidden_sizes = neighbours == "add_remove"
+    of_recalibration = phi.name == "logistic" or phi.task == "regression"
     rows = [
-        _planned(name, numbers, stated, n, K, pace, m, transport, phi.name == "logistic")
+        _planned(name, numbers, stated, n, K, pace, m, transport, of_recalibration)
         for name, solver in SOLVERS.items()
         if trust in solver.declaration.trusts
         and (K == 2 or solver.declaration.models == "any")
@@ -373,9 +375,11 @@ def _planned(
         given |= declaration.of_silos
     share = Share(0.0)
     secret = given.get("sampling") == AMPLIFIES[given["neighbours"]]
-    if recalibrated and declaration.gaussian and not secret:
+    if recalibrated and not secret:
         power = power_of_run(n, m, numbers.trust, numbers.mu)
-        share = Share.of_labels(power, d if K == 2 else K * d, several=K > 2)
+        share = Share.of_targets(power, d)
+        if numbers.labels:
+            share = Share.of_labels(power, d if K == 2 else K * d, several=K > 2)
         numbers = replace(numbers, mu=math.sqrt(1.0 - share.value) * numbers.mu)
     found = declaration.settings(numbers, given)
     # Rounds that are fixed by default take their time and their noise too.

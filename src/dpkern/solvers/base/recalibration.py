@@ -268,8 +268,15 @@ class Share(NamedTuple):
             return cls(min(max(_SHARE / power, _LEAST_SHARE), _MOST_SHARE), line=True)
         return cls(_SHARE_2 / power if power >= _SMALL_2 else 0.0)
 
+    @classmethod
+    def of_targets(cls, power: float, dim: int) -> "Share":
+        """Return that of the mean of targets by n mu and the number of coefficients."""
+        if power >= _EXACT_M * dim**1.5:
+            return cls(0.0)
+        return cls(min(max(_SHARE_M / power, _LEAST_SHARE_M), _MOST_SHARE_M))
+
     def passes(self, n: int) -> int:
-        """Return the passes over n records of two classes that are in blocks."""
+        """Return the passes over n records in blocks, of two classes or of targets."""
         releases = sum(_TIMES if self.line else _TIMES_T)
         return 0 if not self.value else 1 if n <= _MOST_KEPT else releases
 
@@ -314,8 +321,7 @@ def recalibration_share(
     if counts:
         return Share(min(max(_SHARE_L / power, _LEAST_SHARE_L), _MOST_SHARE_L))
     if targets:
-        most = _MOST_SHARE_M if power < _EXACT_M * objective.dim**1.5 else 0.0
-        return Share(min(max(_SHARE_M / power, _LEAST_SHARE_M), most))
+        return Share.of_targets(power, objective.dim)
     return Share.of_labels(power, objective.dim, several=several)
 
 
@@ -330,7 +336,7 @@ def first_model(run: "Run") -> FloatArray:
     w = objective.start()
     if mu is None or not objective.has_units:
         return w
-    w[-1] = _TargetMean(run, mu).find(objective.data.target_bound)
+    w[-1] = _TargetMean(run, mu, None).find(objective.data.target_bound)
     return w
 
 

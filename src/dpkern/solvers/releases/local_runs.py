@@ -254,7 +254,7 @@ class HiddenSteps:
 
     def require_reach(self, eta: FloatArray) -> None:
         """Raise ValueError if a later round could start where no sensitivity is known."""
-        if self._mu is None or len(eta) == 1:
+        if self._mu is None:
             return
         data, factors = self._run.objective.data, tuple(self._factors.tolist())
         # The first model has the mean of targets as its intercept, or is 0.
