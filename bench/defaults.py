@@ -276,7 +276,8 @@ def against(rows: _Rows) -> list[str]:
         if cell.task in _REGRESSIONS:
             mean, error = _moments(row["scores"]["R2"])
             if cell.power >= 30.0 * row["trivial"]["spread"] and mean < -0.02 - 3.0 * error:
-                broken.append(f"R2 {mean:.3f} +- {error:.3f}: {cell}")
+                exact = row["exact"]["R2"]
+                broken.append(f"R2 {mean:.3f} +- {error:.3f} (exactly {exact:.3f}): {cell}")
         else:
             mean, error = _moments(row["scores"]["accuracy"])
             larger = row["trivial"]["larger class"]

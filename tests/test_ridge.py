@@ -147,11 +147,11 @@ def test_the_posterior_mean_is_that_of_its_definition(scale):
         H, g = A @ A.T / d + scale * (E + E.T) / 2.0, rng.standard_normal(d)
         how = {"s_H": scale, "s_g": 0.5 * scale, "size": 1.3}
         expected = reference_ridge(H, g, **how)
-        found = posterior_mean(H, g, np.zeros(len(g)), penalty=np.zeros((d, d)), **how)
+        found = posterior_mean(H, g, penalty=np.zeros((d, d)), **how)
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
         # Units of targets, 2^300 and so, and of curvature have no influence.
         other = posterior_mean(
-            H * 8.0, g * 2.0**300, np.zeros(d), s_H=8.0 * scale, s_g=0.5 * scale * 2.0**300,
+            H * 8.0, g * 2.0**300, s_H=8.0 * scale, s_g=0.5 * scale * 2.0**300,
             size=1.3 * 2.0**300 / math.sqrt(8.0), penalty=np.zeros((d, d)),
         )  # fmt: skip
         np.testing.assert_allclose(other, found * 2.0**297, rtol=1e-6, atol=2.0**290)
@@ -165,7 +165,7 @@ def test_the_passes_settle_where_they_could_alternate_for_ever(monkeypatch):
     for passes in (module._PASSES, module._PASSES + 1):
         monkeypatch.setattr(module, "_PASSES", passes)
         how = {"s_H": 0.015, "s_g": 0.0005, "size": 1.0, "penalty": np.zeros((20, 20))}
-        found.append(posterior_mean(H, g, np.zeros(len(g)), **how))
+        found.append(posterior_mean(H, g, **how))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-3)
     assert 0.3 < found[0][0] < 0.9
 
@@ -173,7 +173,7 @@ def test_the_passes_settle_where_they_could_alternate_for_ever(monkeypatch):
 def test_a_penalty_shrinks_the_mean():
     H, g = np.diag([3.0, 2.0, 1.0]), np.ones(3)
     how = {"s_H": 1e-6, "s_g": 1e-6, "size": 10.0}
-    found = posterior_mean(H, g, np.zeros(len(g)), penalty=np.diag([1.0, 1.0, 0.0]), **how)
+    found = posterior_mean(H, g, penalty=np.diag([1.0, 1.0, 0.0]), **how)
     np.testing.assert_allclose(found, [1 / 4, 1 / 3, 1.0], rtol=1e-3)
 
 
@@ -246,3 +246,14 @@ def test_the_command_line_takes_a_bound_of_targets(capsys, tmp_path):
     assert "target_bound 0.75" in shown
     assert main([*given, "--target-bound", "-1"]) == 2
     assert "--target-bound must be positive" in capsys.readouterr().err
+
+
+def test_a_penalty_of_noisy_moments_leaves_the_mean_of_targets():
+    """Of which the penalty takes a share alone, where the curvature of the constant is noise."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (1000, 50))
+    y = np.clip(6.0 + X[:, 0] + 0.5 * rng.standard_normal(1000), -10.0, 10.0)
+    how = {"feature_range": (-1.0, 1.0), "intercept": True, "task": "regression"}
+    data = dpk.SiloData(X, y, [0, 1000], target_bound=10.0, **how)
+    result = dpk.solve("ridge", data, budget=BUDGET, l2=0.1, rng=0)
+    assert result.intercept == pytest.approx(6.0, abs=1.0)

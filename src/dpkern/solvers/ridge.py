@@ -74,23 +74,22 @@ async def ridge(run: Run, *, hess_clip: float | None = AUTO) -> SolverResult:
                 s_H = float(np.linalg.norm(weight * hessian.noise_norm)) / math.sqrt(2.0 * d)
                 size = run.plan.clip / math.sqrt(run.plan.arguments["hess_clip"])
                 how = {"s_H": s_H, "s_g": gradient.noise_std, "size": size, "penalty": penalty}
-                w = w + interruptible(posterior_mean, H, -g, w, **how)
+                w = w + interruptible(posterior_mean, H, -g - penalty @ w, **how)
         run.record(t, w, 1.0, g)
     return run.result(w)
 
 
 def posterior_mean(
-    H: FloatArray, g: FloatArray, start: FloatArray,
-    *, s_H: float, s_g: float, size: float, penalty: FloatArray,
-) -> FloatArray:  # fmt: skip
-    """Return a mean of w, from a public `start`, given the released H and g = H_true w + noise.
+    H: FloatArray, g: FloatArray, *, s_H: float, s_g: float, size: float, penalty: FloatArray
+) -> FloatArray:
+    """Return a mean of w given the released H and g = H_true w + noise.
 
     H has GOE noise of std s_H on its diagonal and g noise of std s_g. Given w, which is normal of
     std tau in every direction, noise and error of H w have variance s^2 = s_g^2 + s_H^2 |w|^2 / 2
     in every coordinate. So g has variance tau^2 lambda^2 + s^2 along an eigenvector of eigenvalue
     lambda, and w a mean of tau^2 lambda / (tau^2 lambda^2 + s^2) g. tau is uniform between 0 and
     the value at which the mean square of predictions, tau^2 tr H, is `size`^2; |w| is that of the
-    mean itself, found in a fixed number of passes. `penalty`, the Hessian of that of start + w, is
+    mean itself, found in a fixed number of passes. `penalty` is the Hessian of the penalty, and is
     applied to the quadratic function that the mean minimises.
 
     An eigenvalue above the noise's spectral norm r = s_H sqrt(2 d) is (x + sqrt(x^2 - r^2)) / 2, x
@@ -116,5 +115,4 @@ def posterior_mean(
         found = (weight / weight.sum()) @ (tau2 * eigenvalue / variance) * u
         mean = 0.5 * (mean + found)  # without the half, |w| could alternate for ever
     smooth = (V * eigenvalue) @ V.T
-    g = smooth @ (V @ mean) - penalty @ (start / s_g)
-    return np.linalg.lstsq(smooth + penalty / unit, g)[0] * (s_g / unit)
+    return np.linalg.lstsq(smooth + penalty / unit, smooth @ (V @ mean))[0] * (s_g / unit)

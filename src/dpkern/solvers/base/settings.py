@@ -386,7 +386,7 @@ def perturbed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any
         paid = math.expm1(_CURVATURE_SHARE * min(budget.epsilon, 100.0))
         least = max(least, weight * L / paid)
         clip = _PERTURBED_CLIP * numbers.row_bound * numbers.slope
-        share = _PERTURBED_SHARE if numbers.labels else 0.8 * _share_of_targets(numbers.dim)
+        share = _PERTURBED_SHARE if numbers.labels else 0.6 * _share_of_targets(numbers.dim)
         per_unit = numbers.row_bound * numbers.noise * clip / budget.mu
         least = max(least, per_unit / (share * numbers.margin_noise))
     added, least = max(0.0, least - numbers.penalty), max(least, numbers.penalty)
