@@ -223,9 +223,14 @@ _HOW = """\
 Koskela and Wang (2023) run it, the same with the noise that Kifer, Smith and Thakurta (2012) print,
 and AdaSSP on labels, by which Ferrando and Sheldon (2025) order. The rivals find exact minimisers,
 whose noise they are spared. Numbers are scaled and rows divided by bounds that are read from the
-records, uncharged. A record is added or removed, n is public, delta = 1/n^2; medians of {draws}
-draws. Every cell has the area under the ROC curve of test records, of dpkern / Redberg / Kifer /
+records, uncharged. A record is added or removed, n is public, delta = 1/n^2; medians of {draws} draws
+or more. Every cell has the area under the ROC curve of test records, of dpkern / Redberg / Kifer /
 AdaSSP.
+
+A rival is ahead where there is much budget for many records, of which some columns vary little
+(numbers of earlier visits over the largest of them): `auto` stops before it has learnt those, and
+its clip is below what no gradient exceeds, as the rivals' is. `local_newton` has 0.638 on
+readmissions at epsilon 3.98, and objective perturbation without clipping 0.650.
 """
 
 
