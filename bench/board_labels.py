@@ -223,9 +223,9 @@ _HOW = """\
 Koskela and Wang (2023) run it, the same with the noise that Kifer, Smith and Thakurta (2012) print,
 and AdaSSP on labels, by which Ferrando and Sheldon (2025) order. The rivals find exact minimisers,
 whose noise they are spared. Numbers are scaled and rows divided by bounds that are read from the
-records, uncharged. A record is added or removed, n is public, delta = 1/n^2; medians of {draws} draws
-or more. Every cell has the area under the ROC curve of test records, of dpkern / Redberg / Kifer /
-AdaSSP.
+records, uncharged. A record is added or removed, n is public, delta = 1/n^2; medians of {draws}
+draws or more. Every cell has the area under the ROC curve of test records, of dpkern / Redberg /
+Kifer / AdaSSP.
 
 A rival is ahead where there is much budget for many records, of which some columns vary little
 (numbers of earlier visits over the largest of them): `auto` stops before it has learnt those, and
