@@ -1,6 +1,7 @@
 """Margin losses: (y, z, *params) -> value, first and second derivative in z."""
 
 import numpy as np
+from scipy.special import erfcx, log_ndtr
 
 
 def logistic(y, z):
@@ -73,6 +74,20 @@ def cloglog(y, z, high):
     return value, np.where(negative, hazard, -g), np.where(at == z, second, 0.0)
 
 
+def _mills_inverse(t):
+    density = np.exp(-0.5 * (t * t)) / np.sqrt(2.0 * np.pi)
+    tail = 0.5 * np.exp(-0.5 * (t * t)) * erfcx(np.abs(t) / np.sqrt(2.0))
+    return np.where(t < 0.0, np.sqrt(2.0 / np.pi) / erfcx(-t / np.sqrt(2.0)), density / (1 - tail))
+
+
+def probit(y, z, high):
+    t = y * z
+    at = np.maximum(t, -high)
+    g = _mills_inverse(at)
+    value = -log_ndtr(at) - g * np.minimum(t - at, 0.0)
+    return value, -y * g, np.where(at == t, np.maximum(g * (g + at), 0.0), 0.0)
+
+
 def poisson_majorant(y, z, low, high, most):
     return np.full_like(z, np.exp(high))
 
@@ -87,6 +102,11 @@ def negative_binomial_majorant(y, z, a, most):
 
 def cloglog_majorant(y, z, high):
     return np.where(y < 0.0, np.exp(high), 0.4126) * np.ones_like(z)
+
+
+def probit_majorant(y, z, high):
+    g = _mills_inverse(np.full_like(z, -high))
+    return g * (g - high)
 
 
 def logistic_majorant(y, z):
@@ -114,7 +134,7 @@ LOSSES = {
     f.__name__: f
     for f in (
         *(logistic, squared, huber, smoothed_hinge, squared_hinge),
-        *(poisson, gamma, negative_binomial, cloglog),
+        *(poisson, gamma, negative_binomial, cloglog, probit),
     )
 }
 
@@ -128,6 +148,7 @@ MAJORANTS = {
     "gamma": gamma_majorant,
     "negative_binomial": negative_binomial_majorant,
     "cloglog": cloglog_majorant,
+    "probit": probit_majorant,
 }
 
 
