@@ -127,7 +127,10 @@ def of_task(task):
 
 @pytest.mark.parametrize(
     "task",
-    ["regression", "counts", "hinge", "probit", "plain", "relu", "tanh", "softmax", "margin", "schema"],
+    [
+        *("regression", "counts", "hinge", "probit", "plain"),
+        *("relu", "tanh", "softmax", "margin", "schema"),
+    ],
 )
 def test_onnx_graphs_predict_as_the_model(task, tmp_path, model):
     runtime = pytest.importorskip("onnxruntime")

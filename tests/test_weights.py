@@ -279,7 +279,8 @@ def test_a_probit_fit_is_its_maximum_likelihood_and_predicts_it():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (3000, 2))
     z = X @ [0.8, -0.4] - 0.5
-    data = dpk.SiloData(X, z + rng.normal(size=3000) > 0.0, [0, 3000], intercept=True, row_bound=2.0)
+    y = z + rng.normal(size=3000) > 0.0
+    data = dpk.SiloData(X, y, [0, 3000], intercept=True, row_bound=2.0)
     result = dpk.solve("gradient_descent", data, budget=None, loss="probit", rounds=2000)
 
     def deviance(w):

@@ -186,7 +186,9 @@ class Objective:
 
     @cached_property
     def n_penalized(self) -> int:
-        """Number of penalised coordinates: all, or all but the last."""
+        """Number of penalised coordinates: all, or all but the last ones."""
+        if isinstance(self.loss, Oracle):
+            return self.dim - self.loss.n_unpenalized(self.data)
         return self.dim - (self.data.intercept and not self.penalize_intercept)
 
     @property

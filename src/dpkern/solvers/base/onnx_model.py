@@ -135,7 +135,9 @@ def _outputs(graph: _Graph, result: "SolverResult") -> dict[str, tuple[int, ...]
         graph.node("Squeeze", x, last, name="decision")
         place = graph.node("Cast", graph.node("Greater", "decision", np.float64(0.0)), to=_INT64)
         if result.predicts_probabilities:
-            positive = _phi(graph, x) if result.output_loss == "probit" else graph.node("Sigmoid", x)
+            positive = (
+                _phi(graph, x) if result.output_loss == "probit" else graph.node("Sigmoid", x)
+            )
             negative = graph.node("Sub", np.float64(1.0), positive)
             graph.node("Concat", negative, positive, axis=1, name="probabilities")
     labels = classes.astype(object) if classes.dtype.kind == "U" else classes

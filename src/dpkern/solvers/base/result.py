@@ -276,12 +276,13 @@ class SolverResult:
     @property
     def predicts_probabilities(self) -> bool:
         """Whether the loss is one whose models predict probabilities."""
-        return self.output_loss in ("logistic", "probit", "softmax")
+        return self.output_loss in ("logistic", "probit", "softmax", "all_threshold")
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Predict class probabilities, shape (n, K), with columns in the order of `classes`.
 
-        They exist for the logistic and the probit loss, and for perceptrons with "softmax".
+        They exist for the logistic and the probit loss, for perceptrons with "softmax", and for
+        `AllThreshold`.
 
         Raises
         ------
@@ -294,7 +295,7 @@ class SolverResult:
                 f"{self.output_loss!r}"
             )
         z = self.decision_function(X)
-        if self.output_loss == "softmax":
+        if z.ndim == 2:
             e = np.exp(z - z.max(axis=1, keepdims=True))
             return np.asarray(e / e.sum(axis=1, keepdims=True))
         if self.output_loss == "probit":

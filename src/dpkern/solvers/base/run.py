@@ -391,7 +391,7 @@ def begin(
         )
     if data.is_weighted:
         unread = f"{declaration.name}" if not declaration.weights else ""
-        unread = "a model that is not linear" if model is not None else unread
+        unread = "a model that is not linear" if model and not model.reads_weights else unread
         if arguments.get("operator") == "admm":
             unread = "the operator 'admm'"
         if unread:

@@ -1,0 +1,116 @@
+"""Models of ordered classes."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy  # submodules load lazily, which keeps the import of dpkern cheap
+from numpy.typing import NDArray
+
+from dpkern.kernels.glm import loss_derivatives, loss_values
+from dpkern.kernels.ordinal import MOST_CLASSES
+from dpkern.models.oracles import FloatArray, Oracle
+from dpkern.models.scale import Scale, curvature_of_rows
+
+if TYPE_CHECKING:
+    from dpkern.data import SiloData
+
+
+# Least gap between thresholds in predictions.
+_GAP = 0.01
+
+
+def ordered(thresholds: FloatArray) -> FloatArray:
+    """Return the nearest thresholds that grow by `_GAP` at least, by isotonic regression."""
+    steps = _GAP * np.arange(len(thresholds))
+    return np.asarray(scipy.optimize.isotonic_regression(thresholds - steps).x + steps)
+
+
+@dataclass(frozen=True)
+class AllThreshold(Oracle):
+    """Ordered classes by a logistic loss at each of the K - 1 thresholds between them.
+
+    With classes c = 0, ..., K - 1 in their order, coefficients w and thresholds theta, the loss of
+    a record is
+
+        sum_k log(1 + exp(-s_k (x . w - theta_k))),    s_k = 1 where c > k and -1 else,
+
+    the "all-threshold" loss of Rennie and Srebro, "Loss functions for preference levels", 2005. It
+    is convex. Each sigmoid(x . w - theta_k) estimates the probability of a class above k, as if
+    "above k" were the label of a logistic regression, all with the same w. That is the model of the
+    cumulative logit (proportional odds), estimated otherwise than by its likelihood: where the
+    model holds, both have the same limit.
+
+    Parameters are w and theta, without an intercept. Penalties are on w alone.
+    """
+
+    name = "all_threshold"
+    compiled = True
+    reads_weights = True
+
+    def classes(self, data: "SiloData") -> int:
+        """Return the number K of classes."""
+        if data.classes is None:
+            raise ValueError("data must have classes for ordered classes, got a regression")
+        if len(data.classes) > MOST_CLASSES:
+            raise ValueError(f"classes must be at most {MOST_CLASSES}, got {len(data.classes)}")
+        return len(data.classes)
+
+    def dim(self, data: "SiloData") -> int:
+        return data.n_features + self.classes(data) - 1
+
+    def n_unpenalized(self, data: "SiloData") -> int:
+        return self.classes(data) - 1
+
+    def start(self, data: "SiloData") -> FloatArray:
+        """Return w = 0 and the thresholds of classes that are equally frequent."""
+        K = self.classes(data)
+        above = np.arange(1.0, K) / K
+        return np.append(np.zeros(data.n_features), np.log(above / (1.0 - above)))
+
+    def scale(self, data: "SiloData") -> Scale:
+        """Return the scale of w and theta together.
+
+        At the start a record of the first or last class has the longest gradient, (K - 1) / 2 times
+        the row and probabilities for the thresholds. With v_k = (x, -e_k) the Hessian is at most
+        sum_k v_k v_k^T / 4, of norm ((K - 1) |x|^2 + 1) / 4.
+        """
+        T = self.classes(data) - 1
+        above = np.arange(1.0, T + 1.0) / (T + 1.0)
+        bound = math.hypot(data.row_bound, math.sqrt(float(above @ above)) * 2.0 / T)
+        smoothness = curvature_of_rows(0.25 * T, math.hypot(data.row_bound, 1.0 / math.sqrt(T)))
+        return Scale(bound, 0.5 * T, smoothness, self.dim(data), log_link=True)
+
+    def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
+        """Return the gradients by NumPy; the solvers use clipped sums of the kernels instead."""
+        T = len(w) - X.shape[1]
+        slopes = self._at_thresholds(loss_derivatives, w, X, y)
+        of_rows = slopes.sum(axis=0)[:, np.newaxis] * (X.toarray() if hasattr(X, "toarray") else X)
+        return np.hstack([of_rows, -slopes.T]) if T else of_rows
+
+    def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
+        return np.asarray(self._at_thresholds(loss_values, w, X, y).sum(axis=0))
+
+    def outputs(self, w: FloatArray, X: NDArray[Any]) -> FloatArray:
+        """Return the logarithms of the classes' probabilities, (k, K); of two the log odds, (k,).
+
+        Noise may leave thresholds out of order: the nearest ones with gaps of at least 0.01 are
+        taken, which are no further from the minimiser's, if these have such gaps.
+        """
+        p = X.shape[1]
+        z = np.asarray(X @ w[:p])[:, np.newaxis] - ordered(w[p:])
+        if z.shape[1] == 1:
+            return z[:, 0]
+        # P(k) = sigmoid(z_(k-1)) sigmoid(-z_k) (1 - exp(z_k - z_(k-1)))
+        edge = np.zeros((len(z), 1))
+        above, below = -np.logaddexp(0.0, -z), -np.logaddexp(0.0, z)
+        between = np.log(-np.expm1(np.diff(z)))
+        parts = (np.hstack([edge, above]), np.hstack([below, edge]), edge, between, edge)
+        return np.asarray(parts[0] + parts[1] + np.hstack(parts[2:]))
+
+    def _at_thresholds(self, of: Any, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
+        p = X.shape[1]
+        z = np.asarray(X @ w[:p], dtype=np.float64)
+        pairs = [(np.where(y > k, 1.0, -1.0), z - theta) for k, theta in enumerate(w[p:])]
+        return np.array([of(s, t, loss="logistic") for s, t in pairs])
