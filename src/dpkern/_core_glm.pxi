@@ -53,8 +53,9 @@ def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
             &records.c, models.c, models.stride, &loss.c, NULL, &work.c, at(&out[0, 0])))
 
 
-def ordinal_gradient(data, const double[:, ::1] w, Loss loss, double clip, const double[::1] grid,
-                     const double[::1] silo_weight, rows, double[:, ::1] out, int n_threads):
+def ordinal_gradient(data, const double[:, ::1] w, double unit, Loss loss, double clip,
+                     const double[::1] grid, const double[::1] silo_weight, rows,
+                     double[:, ::1] out, int n_threads):
     cdef Models models = models_of(w)
     cdef Records records = Records(data, rows)
     cdef intptr_t thresholds = out.shape[1] - records.c.p
@@ -62,7 +63,8 @@ def ordinal_gradient(data, const double[:, ::1] w, Loss loss, double clip, const
                              grid, silo_weight)
     with nogil:
         check(kernels.ordinal_gradient(
-            &records.c, models.c, models.stride, thresholds, &loss.c, &work.c, at(&out[0, 0])))
+            &records.c, models.c, models.stride, thresholds, unit, &loss.c, &work.c,
+            at(&out[0, 0])))
 
 
 def glm_person_gradient(data, const double[:, ::1] w, Loss loss, double clip,

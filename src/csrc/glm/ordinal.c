@@ -7,6 +7,7 @@
 
 typedef struct {
     double clip, steps, weight; /* the inner bound; 1 / grid, or 0 without one */
+    double unit;
     double sum[DPK_MOST_THRESHOLDS];
     int64_t whole[DPK_MOST_THRESHOLDS]; /* the same in units of the grid */
 } threshold_sums;
@@ -28,12 +29,13 @@ static void find_ordinal_factors(const dpk_data *data, const double *theta, intp
     for (intptr_t k = 0; k < thresholds; k++) {
         for (intptr_t i = 0; i < n; i++) {
             y[i] = b->y[i] > (double)k ? 1.0 : -1.0;
-            z[i] = b->z[i] - theta[k];
+            z[i] = b->z[i] - to->unit * theta[k];
         }
         evaluate(loss, n, y, z, NULL, slope[k], NULL);
         weigh_records(data, n, b->row, slope[k]);
         for (intptr_t i = 0; i < n; i++) {
             b->s[i] += slope[k][i];
+            slope[k][i] *= to->unit;
             square[i] = DPK_FMA(slope[k][i], slope[k][i], square[i]);
         }
     }
@@ -55,8 +57,8 @@ static void find_ordinal_factors(const dpk_data *data, const double *theta, intp
 }
 
 static void ordinal_task(const dpk_data *data, const double *w, intptr_t w_stride,
-                         intptr_t thresholds, const dpk_loss *loss, const dpk_sum *sum,
-                         int streamed, int64_t t) {
+                         intptr_t thresholds, double unit, const dpk_loss *loss,
+                         const dpk_sum *sum, int streamed, int64_t t) {
     const intptr_t p = data->p, d = p + thresholds;
     const task u = task_number(data, sum, t);
     const double grid = sum->grid ? sum->grid[u.j] : 0.0, M = magic(grid);
@@ -66,6 +68,7 @@ static void ordinal_task(const dpk_data *data, const double *w, intptr_t w_strid
     double *const acc = sum->partial + t * dpk_thread_stride(d);
     threshold_sums to = {.clip = inner_bound(sum->clip, grid, d),
                          .steps = grid != 0.0 ? 1.0 / grid : 0.0,
+                         .unit = unit,
                          .weight = sum->silo_weight ? sum->silo_weight[u.j] : 1.0};
     int64_t added = 0;
     block b;
@@ -88,11 +91,11 @@ static void ordinal_task(const dpk_data *data, const double *w, intptr_t w_strid
 }
 
 dpk_status dpk_ordinal_gradient(const dpk_data *data, const double *w, intptr_t w_stride,
-                                intptr_t thresholds, const dpk_loss *loss, const dpk_sum *sum,
-                                double *out) {
+                                intptr_t thresholds, double unit, const dpk_loss *loss,
+                                const dpk_sum *sum, double *out) {
     const int streamed = dpk_streamed(data, data->offsets[data->m] / sum->n_threads);
     EACH_TASK(sum->first_task[data->m],
-              ordinal_task(data, w, w_stride, thresholds, loss, sum, streamed, t));
+              ordinal_task(data, w, w_stride, thresholds, unit, loss, sum, streamed, t));
     sum_partials(sum, data->m, data->p + thresholds, out);
     return DPK_OK;
 }

@@ -19,6 +19,7 @@ def ordinal_gradient(
     w: ArrayLike,
     *,
     classes: int,
+    unit: float = 1.0,
     loss: str | Loss = "logistic",
     clip: float,
     grid: ArrayLike | None = None,
@@ -30,9 +31,9 @@ def ordinal_gradient(
 ) -> FloatArray:
     r"""Return the sum of clipped per-record gradients of the loss at all thresholds over each silo.
 
-    A record of class c has the loss sum_k phi(s_k, x . w - theta_k), s_k = 1 where c > k and -1
+    A record of class c has the loss sum_k phi(s_k, x . w - e theta_k), s_k = 1 where c > k and -1
     else, over the K - 1 thresholds between K ordered classes (Rennie and Srebro 2005). Its gradient
-    is (sum_k phi'_k x, -phi'_0, ..., -phi'_(K-2)), all of which is clipped to one norm C.
+    is (sum_k phi'_k x, -e phi'_0, ..., -e phi'_(K-2)), all of which is clipped to one norm C.
 
     Parameters
     ----------
@@ -42,6 +43,8 @@ def ordinal_gradient(
         Coefficients, then thresholds, d = n_features + K - 1; one model for all silos, or one each.
     classes : int
         K, from 2 to 64.
+    unit : float
+        The unit e of thresholds: the larger it is, the less of the noise they have.
     loss : str or Loss
         A loss phi of two classes.
     grid, saturate
@@ -78,5 +81,7 @@ def ordinal_gradient(
     out = checked.output(out, (data.m, d))
     compiled = checked.compiled_loss(loss)
     threads = resolve_threads(n_threads, int(offsets[-1]) * (data.n_features + 8 * K))
-    _core.ordinal_gradient(data, model, compiled, clip, grids, weights, rows, out, threads)
+    _core.ordinal_gradient(
+        data, model, positive("unit", unit), compiled, clip, grids, weights, rows, out, threads
+    )
     return saturated(out, grids[:, np.newaxis]) if saturate and grids is not None else out

@@ -154,7 +154,7 @@ class MLP(Oracle):
 def load_oracle(declaration: dict[str, Any]) -> Oracle:
     """Return the oracle of a declaration from a file."""
     if declaration.get("name") == AllThreshold.name:
-        return AllThreshold()
+        return AllThreshold(declaration["unit"])
     if declaration.get("name") != MLP.name:
         return NotKept(declaration)
     values = {key: value for key, value in declaration.items() if key != "name"}

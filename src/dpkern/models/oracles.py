@@ -86,6 +86,10 @@ class Oracle(ABC):
         """Return the public starting point of runs, shape (P,), by default 0."""
         return np.zeros(self.dim(data))
 
+    def stated_for(self, data: "SiloData") -> "Oracle":
+        """Return the model with what it leaves to public numbers of the data, by default itself."""
+        return self
+
     def n_unpenalized(self, data: "SiloData") -> int:
         """Return how many of the last parameters have no penalty, by default none."""
         return 0

@@ -15,6 +15,7 @@ def ordinal_gradient(
     w,
     *,
     classes,
+    unit=1.0,
     loss="logistic",
     clip,
     grid=None,
@@ -30,11 +31,12 @@ def ordinal_gradient(
         z = ratio * (V @ models[j, :p]) + offset
         slopes = np.column_stack(
             [
-                weight * block(loss, np.where(y > k, 1.0, -1.0), z - models[j, p + k])[1]
+                weight * block(loss, np.where(y > k, 1.0, -1.0), z - unit * models[j, p + k])[1]
                 for k in range(classes - 1)
             ]
         )
         a = ratio * slopes.sum(axis=1)
+        slopes *= unit
         with np.errstate(all="ignore"):
             length = a * np.sqrt(square + p * 2.0**-240)
             G = np.sqrt(length**2 + np.sum(slopes**2, axis=1) + d * 2.0**-240)

@@ -19,6 +19,7 @@ from dpkern.papers import noise
 from dpkern.privacy.sampling.record_sampling import SAMPLERS
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.plan import resolve_step_sizes
+from dpkern.solvers.base.recalibration import released_start
 from dpkern.solvers.base.settings import batches
 from dpkern.solvers.releases.gradient import what_is_summed
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
@@ -28,7 +29,7 @@ from dpkern.solvers.releases.returned import Returned
 
 @solver(
     trusts=("central", "silo", "shuffle"), neighbours=BOTH, paper=("silo",), settings=batches,
-    samplers=SAMPLERS, models="any", person_sums=True, on_card=True,
+    samplers=SAMPLERS, models="any", starts_at_rates=True, person_sums=True, on_card=True,
     resolve=partial(resolve_step_sizes, theorem=1.0), error=(0.14, 0.85), seconds=(0.76, 0.0),
 )  # fmt: skip
 async def minibatch_sgd(
@@ -80,7 +81,7 @@ async def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) ->
     gradient = NoisyMeans(run, sums_of(run), family, silos, *allocate(run, [family], silos))
     returned = Returned(run, run.plan.rounds)
 
-    w = objective.start()
+    w = released_start(run)
     done = await gradient.compiled_rounds(w, eta, returned.extend)
     for r in run.numbered_rounds(done):
         w = run.proximal_step(r, w, await gradient.gradient(r, w), eta[r])

@@ -81,6 +81,7 @@ class Objective:
                     f"model {self.loss.name!r} has parameters of its own: build the data with "
                     "intercept=False, and leave penalize_intercept as it is"
                 )
+            object.__setattr__(self, "loss", self.loss.stated_for(self.data))
         elif self.data.task == "multiclass":
             raise ValueError(
                 "the data's task is 'multiclass'; a linear model has one output: take "

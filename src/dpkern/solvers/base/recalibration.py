@@ -32,6 +32,11 @@ bound Y, H the largest mean and w <= 1 the weight of a record,
     sum_i ( w_i y_i / Y - 1/2, w_i m_i / H - 1/2 )                                        C = 0.7072
 
 are the sums of targets and of means, by whose quotient all means are multiplied.
+
+Ordered classes have no line: their thresholds decide their probabilities. Their share is spent
+before the fit, for the counts of the K classes, whose rates the thresholds start at,
+
+    sum_i ( 1[y_i = k] - 1 / K )_k                                                        C = 1
 """
 
 import math
@@ -47,6 +52,7 @@ from dpkern._typing import FloatArray
 from dpkern.kernels.glm import loss_derivatives
 from dpkern.models.losses import LogLink, Loss, Poisson
 from dpkern.models.networks import MLP
+from dpkern.models.ordinal import AllThreshold
 from dpkern.models.penalties import Constraint
 from dpkern.privacy import Budget, split_budget
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum, RecordVectors, Vectors
@@ -86,6 +92,8 @@ _SCORES_CLIP, _RANGE_T = 1.04, 1.4
 # at least the norm of half of a square's diagonal; and the largest step of the log of means.
 _SHARE_L, _LEAST_SHARE_L, _MOST_SHARE_L = 130.0, 0.02, 0.2
 _LEVEL_CLIP, _LARGEST_LEVEL = 0.7072, 3.0
+# Of the rates of ordered classes: so many over n mu is their share of mu^2, within these bounds.
+_SHARE_C, _LEAST_SHARE_C, _MOST_SHARE_C = 90.0, 0.02, 0.6
 # Bounds of the log of means of a log link without its own.
 _FAR = 300.0
 # Numbers that are in memory together for each of a few arrays.
@@ -97,6 +105,7 @@ SCORES = "recalibration: sum of scores of the line"
 RESIDUALS = "recalibration: sum of risks less labels"
 TEMPERATURE = "recalibration: sum of scores and information of the temperature"
 LEVEL = "recalibration: sums of targets and of means"
+CLASSES = "recalibration: counts of ordered classes"
 
 NO_SLOPE = (
     "little learnt, as far as the releases tell: labels depend on the model's scores by a slope of "
@@ -271,10 +280,11 @@ def recalibration_share(
     binary = data.task == "classification" and isinstance(loss, Loss) and loss.name == "logistic"
     several = isinstance(loss, MLP) and loss.loss == "softmax" and not loss.hidden
     labels = binary or several
+    ordered = isinstance(loss, AllThreshold) and declaration.starts_at_rates
     counts = isinstance(loss, LogLink) and math.isfinite(loss.max_target)
     if (
         not (given["recalibrate"] and given["clip"] == "auto" and declaration.gaussian)
-        or not (labels or counts)
+        or not (labels or counts or ordered)
         or declaration.estimates
         or budget is None
         or (labels and data.is_weighted)
@@ -290,6 +300,8 @@ def recalibration_share(
     power = power_of_run(objective.n, data.m, given["trust"], budget.mu)
     if counts:
         return Share(min(max(_SHARE_L / power, _LEAST_SHARE_L), _MOST_SHARE_L))
+    if ordered:
+        return Share(min(max(_SHARE_C / power, _LEAST_SHARE_C), _MOST_SHARE_C))
     return Share.of_labels(power, objective.dim, several=several)
 
 
@@ -305,6 +317,8 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     """
     plan, objective, mu = run.plan, run.objective, run.plan.recalibration_mu
     data, loss = objective.data, objective.loss
+    if isinstance(loss, AllThreshold):
+        return None
     if mu is None or plan.budget is None or not np.isfinite(w).all():
         return LogMeans.of(loss) if isinstance(loss, Loss) else None
     margins = _Margins(w, objective.n_threads)
@@ -336,6 +350,15 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     # A model of d numbers agrees by chance with the labels that it was fitted to.
     error = math.hypot(fitted.slope_error, math.sqrt(len(w)) * fitted.sampling_error)
     return Calibration(fitted.slope, fitted.offset, centre, line.unit, error)
+
+
+def released_start(run: "Run") -> FloatArray:
+    """Return the public start of a run; of ordered classes at rates that are released for it."""
+    loss, mu, data = run.objective.loss, run.plan.recalibration_mu, run.objective.data
+    if not isinstance(loss, AllThreshold) or mu is None:
+        return run.objective.start()
+    counts, std = _Counts(run, mu).find(loss.classes(data))
+    return loss.start_at(data, np.maximum(counts, 0.5 * std))
 
 
 class _Margins:
@@ -516,6 +539,28 @@ class _Level(_Releases):
         units = np.exp(largest - largest.max())
         seen = float(shares @ (units * (1.0, -1.0))) / (std * float(np.linalg.norm(units)))
         return level * seen**2 / (seen**2 + 1.0) if seen * level > 0.0 else 0.0
+
+
+@dataclass(frozen=True)
+class _Indicators:
+    """The indicators of the classes of records, less 1 / K."""
+
+    classes: int
+
+    def vectors(self, part: kernels.Data) -> Vectors:
+        k = np.arange(self.classes)
+        of_one = (k[:, np.newaxis] == k) - 1.0 / self.classes
+        return lambda rows: of_one[np.maximum(part.y[rows], 0.0).astype(np.intp)]
+
+
+class _Counts(_Releases):
+    """The release of the counts of classes."""
+
+    def find(self, classes: int) -> tuple[FloatArray, float]:
+        """Return the noisy counts, and the std of their noise."""
+        vectors = _Indicators(classes).vectors
+        sums, std = self._release(CLASSES, 1.0, self._mu, vectors, classes)
+        return sums + self._n / classes, std
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,9 @@ from dpkern.solvers.base.public_numbers import (
 _EVERY_ROUND, _ONCE, _ONCE_TARGETS = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13), (0.5, 0.2, 0.2)
 _DIFFERENCES, _ANCHORED = (0.28, 0.35, 0.5), (0.5, 0.25, 0.25)
 _IN_TURN = (0.5, 0.25, 0.25)
+# Of ordered classes, whose probabilities no line mends: least clip norm as above, and noise, a share
+# of n mu within these bounds.
+_ORDERED_CLIP, _ORDERED_NOISE = 0.5, (1e-4, 0.01, 0.1)
 # The largest clip norm in row_bound |phi'(0)|, and that of labels where the horizon is that of
 # penalties, which must not outweigh clipped gradients: nothing is longer.
 _LARGEST_CLIP, _PENALIZED_CLIP = 1.0, 2.0
@@ -61,7 +64,7 @@ _PERTURBED_CLIP, _CURVATURE_SHARE, _MOST_CONDITIONED = 0.5, 0.25, 2.0**13
 # Steps in 1 / smoothness. Those of labels rely on curvatures far below their bound, and on averages
 # of what oscillates: gradients of labels are bounded. Explicit ones of targets are at most 1, with
 # which no data diverge.
-_BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP = 16.0, 16.0, 4.0
+_BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _ORDERED_STEP = 16.0, 16.0, 4.0, 4.0
 _MOMENTUM = 0.95
 # The horizon, in inverses of the penalties' strength, after which they have settled.
 _SETTLED = 3.0
@@ -160,6 +163,10 @@ def clip_and_horizon(
     if numbers.mu == math.inf:
         return None if is_auto(clip) else clip, longest
     least, spread, growth = noise
+    if numbers.ordered:
+        slope, fewest, most = _ORDERED_NOISE
+        spread = growth = min(max(slope * 2.0 * numbers.mu / numbers.noise, fewest), most)
+        least = _ORDERED_CLIP
     largest = _LARGEST_CLIP
     if numbers.pull * longest > _SETTLED:
         longest = _SETTLED / numbers.pull
@@ -203,6 +210,7 @@ def descent(
     explicit = step == "step_size"
     if numbers.mu == math.inf or (explicit and not numbers.labels):
         bold = min(bold, 1.0)
+    bold = min(bold, _ORDERED_STEP) if numbers.ordered else bold
     clip, horizon = clip_and_horizon(numbers, given, steps * bold / L / (1.0 - most), noise)
     eta = horizon / steps  # the step that momentum makes of the option
     if explicit and numbers.pull > 0.0:

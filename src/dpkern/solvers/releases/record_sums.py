@@ -205,15 +205,15 @@ class OrdinalSums(RecordSums):
 
     def __init__(self, run: Run, model: AllThreshold) -> None:
         super().__init__(run, model)
-        self._classes = model.classes(self._data)
+        self._model = {"classes": model.classes(self._data), "unit": model.unit}
 
     async def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
-        how |= {"classes": self._classes, "saturate": self._run.plan.sizes_are_hidden}
+        how |= {**self._model, "saturate": self._run.plan.sizes_are_hidden}
         return await self._run.sums(kernels.ordinal_gradient, w, **how)
 
     def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
         alone = self._data.each_alone(records)
-        how: dict[str, Any] = {"classes": self._classes, "n_threads": self._n_threads}
+        how: dict[str, Any] = {**self._model, "n_threads": self._n_threads}
         return kernels.ordinal_gradient(alone, w, clip=math.inf, **how)
 
 
