@@ -8,6 +8,8 @@ from dpkern import _core
 from dpkern._numbers import count, positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray, Rows
+from dpkern.kernels._blocks import in_blocks
+from dpkern.kernels._gpu import on_device
 from dpkern.kernels.grids import saturated, sum_grids
 from dpkern.models.losses import Loss
 
@@ -65,7 +67,7 @@ def ordinal_gradient(
     checked.require_data(data)
     if data.intercept:
         raise ValueError("data must have no intercept, got one: thresholds are the constants")
-    if data.device is not None or data.blocks is not None:
+    if on_device(data) is not None or in_blocks(data) is not None:
         raise ValueError(
             "data must be in the memory of the CPU for ordered classes, got a card's or blocks"
         )

@@ -88,8 +88,9 @@ class AllThreshold(Oracle):
     def scale(self, data: "SiloData") -> Scale:
         """Return the scale of w and theta together.
 
-        At the start a record of the first or last class has the longest gradient, (K - 1) / 2 times
-        the row, and the unit times probabilities for the thresholds. With v_k = (x, -e d_k), d_k
+        The slope is the mean of the absolute derivative by the margin where K classes are equally
+        frequent, K / 4 of an even number, and thresholds have the part that they have for a record
+        of the first class. With v_k = (x, -e d_k), d_k
         unit vectors, the Hessian is at most sum_k v_k v_k^T / 4, of norm ((K - 1) |x|^2 + e^2) / 4.
         """
         T = self.classes(data) - 1
@@ -98,7 +99,7 @@ class AllThreshold(Oracle):
         bound = math.hypot(data.row_bound, of_thresholds)
         longest = math.hypot(data.row_bound, self._unit / math.sqrt(T))
         smoothness = curvature_of_rows(0.25 * T, longest)
-        return Scale(bound, 0.5 * T, smoothness, self.dim(data), ordered=True)
+        return Scale(bound, 0.25 * (T + 1), smoothness, self.dim(data), ordered=True)
 
     def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
         """Return the gradients by NumPy; the solvers use clipped sums of the kernels instead."""

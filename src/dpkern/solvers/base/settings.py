@@ -42,9 +42,8 @@ from dpkern.solvers.base.public_numbers import (
 _EVERY_ROUND, _ONCE, _ONCE_TARGETS = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13), (0.5, 0.2, 0.2)
 _DIFFERENCES, _ANCHORED = (0.28, 0.35, 0.5), (0.5, 0.25, 0.25)
 _IN_TURN = (0.5, 0.25, 0.25)
-# Of ordered classes, whose probabilities no line mends: least clip norm as above, and noise, a share
-# of n mu within these bounds.
-_ORDERED_CLIP, _ORDERED_NOISE = 0.5, (1e-4, 0.01, 0.1)
+# Noise of ordered classes, whose probabilities no line mends: by n mu, within these bounds.
+_ORDERED_NOISE = (1e-4, 0.01, 0.1)
 # The largest clip norm in row_bound |phi'(0)|, and that of labels where the horizon is that of
 # penalties, which must not outweigh clipped gradients: nothing is longer.
 _LARGEST_CLIP, _PENALIZED_CLIP = 1.0, 2.0
@@ -166,7 +165,6 @@ def clip_and_horizon(
     if numbers.ordered:
         slope, fewest, most = _ORDERED_NOISE
         spread = growth = min(max(slope * 2.0 * numbers.mu / numbers.noise, fewest), most)
-        least = _ORDERED_CLIP
     largest = _LARGEST_CLIP
     if numbers.pull * longest > _SETTLED:
         longest = _SETTLED / numbers.pull
@@ -175,8 +173,9 @@ def clip_and_horizon(
     if is_auto(clip):
         start = numbers.row_bound * numbers.slope  # no gradient is longer at the start
         clip = min(max(growth * product / longest, least * start), largest * start)
-        # Of counts a smaller clip makes all means too small, and a larger one gains little.
-        clip = start if numbers.log_link else clip
+        # Of counts a smaller clip makes all means too small, and a larger one gains little; of
+        # ordered classes it makes rare ones too frequent.
+        clip = start if numbers.log_link or numbers.ordered else clip
     bounded = clip is not None and clip < math.inf
     return clip, min(longest, spread * product / clip) if bounded else longest
 
