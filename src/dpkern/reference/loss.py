@@ -1,7 +1,10 @@
 """Margin losses: (y, z, *params) -> value, first and second derivative in z."""
 
+import math
+
 import numpy as np
-from scipy.special import erfcx, log_ndtr
+
+_erfc = np.vectorize(math.erfc, otypes=[float])
 
 
 def logistic(y, z):
@@ -74,17 +77,13 @@ def cloglog(y, z, high):
     return value, np.where(negative, hazard, -g), np.where(at == z, second, 0.0)
 
 
-def _mills_inverse(t):
-    density = np.exp(-0.5 * (t * t)) / np.sqrt(2.0 * np.pi)
-    tail = 0.5 * np.exp(-0.5 * (t * t)) * erfcx(np.abs(t) / np.sqrt(2.0))
-    return np.where(t < 0.0, np.sqrt(2.0 / np.pi) / erfcx(-t / np.sqrt(2.0)), density / (1 - tail))
-
-
 def probit(y, z, high):
     t = y * z
     at = np.maximum(t, -high)
-    g = _mills_inverse(at)
-    value = -log_ndtr(at) - g * np.minimum(t - at, 0.0)
+    tail = 0.5 * _erfc(np.abs(at) / np.sqrt(2.0))
+    phi = np.exp(-0.5 * (at * at)) / np.sqrt(2.0 * np.pi)
+    g = phi / np.where(at < 0.0, tail, 1.0 - tail)
+    value = -np.where(at < 0.0, np.log(tail), np.log1p(-tail)) - g * np.minimum(t - at, 0.0)
     return value, -y * g, np.where(at == t, np.maximum(g * (g + at), 0.0), 0.0)
 
 
@@ -105,8 +104,7 @@ def cloglog_majorant(y, z, high):
 
 
 def probit_majorant(y, z, high):
-    g = _mills_inverse(np.full_like(z, -high))
-    return g * (g - high)
+    return probit(1.0, np.full_like(z, -high), high)[2]
 
 
 def logistic_majorant(y, z):

@@ -91,8 +91,9 @@ class DeclaredSolver(DeclaredRun):
         if isinstance(loss, Mapping) and loss.get("name") in LOG_LINKS:
             yield self._about(LEVEL, 1, 0.7072 * self.unit, dim=2)
             return
-        if isinstance(loss, Mapping) and loss.get("name") == "all_threshold":
-            yield self._about(f"{LINE}counts of ordered classes", 1, self.unit)
+        if self.is_ordered:
+            K = self._count_of_labels()
+            yield self._about(f"{LINE}counts of ordered classes", 1, self.unit, dim=K)
             return
         yield self._about(f"{LINE}sum of sizes of margins", 1, 0.5 * self.unit, dim=1)
         if any(release["what"] == TEMPERATURE for release in self._values["releases"]):

@@ -412,4 +412,6 @@ def begin(
         data, loss = with_given_targets(data, loss)
         arguments = {**arguments, "loss": loss}
     objective = Objective(data, loss, **{name: arguments[name] for name in shared})
+    if model is not None:
+        arguments = {**arguments, "model": objective.loss}
     return Run(resolve(declaration, objective, budget, arguments), objective)
