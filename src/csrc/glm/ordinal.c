@@ -57,8 +57,8 @@ static void find_ordinal_factors(const dpk_data *data, const double *theta, intp
 }
 
 static void ordinal_task(const dpk_data *data, const double *w, intptr_t w_stride,
-                         intptr_t thresholds, double unit, const dpk_loss *loss,
-                         const dpk_sum *sum, int streamed, int64_t t) {
+                         intptr_t thresholds, double unit, const dpk_loss *loss, const dpk_sum *sum,
+                         int streamed, int64_t t) {
     const intptr_t p = data->p, d = p + thresholds;
     const task u = task_number(data, sum, t);
     const double grid = sum->grid ? sum->grid[u.j] : 0.0, M = magic(grid);

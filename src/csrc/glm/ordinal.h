@@ -6,8 +6,8 @@
  *
  * Why |v|_2 <= C for every rounded record v, in D = p + T coordinates. The factor is f = min(1, C'
  * / G), C' the inner bound of gridsum.h for D, and G the root of (a |x|)^2 + sum_k (e phi'_k)^2 + D
- * 2^-240 for the doubles a and e phi'_k, whatever their errors. The norm of x loses at most d / 32 +
- * 11 roundings of u (gridsum.h), the sum over thresholds T - 1, of which the root halves the
+ * 2^-240 for the doubles a and e phi'_k, whatever their errors. The norm of x loses at most d / 32
+ * + 11 roundings of u (gridsum.h), the sum over thresholds T - 1, of which the root halves the
  * effect, and a |x|, the squares, their sum, the root, f, f a, f e phi'_k and the weight ten: below
  * 2 D + 32, which C' covers. A record whose G is not finite is left out. */
 #pragma once
