@@ -376,6 +376,13 @@ def test_two_ordered_classes_are_those_of_logistic_regression():
     np.testing.assert_allclose(-thresholds, theirs.intercept_, atol=1e-5)
 
 
+def test_a_unit_of_thresholds_is_positive_and_data_have_classes():
+    for unit in (0.0, -1.0, math.inf):
+        assert_refused("unit must be positive and finite", dpk.AllThreshold, unit)
+    data = dpk.SiloData(np.ones((9, 2)), np.arange(9.0), [0, 9], task="regression", row_bound=2.0)
+    assert_refused("data must have classes", dpk.solve, "auto", data, budget=None, model=MODEL)
+
+
 def test_a_set_of_ordered_classes_is_refused():
     X, y = labelled(100)
     bad = DPOrdinalClassifier(classes={"low", "middle", "high"})

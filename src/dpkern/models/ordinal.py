@@ -8,6 +8,7 @@ import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import NDArray
 
+from dpkern._numbers import positive
 from dpkern.kernels.glm import loss_derivatives, loss_values
 from dpkern.kernels.ordinal import MOST_CLASSES
 from dpkern.models.oracles import FloatArray, Oracle
@@ -57,6 +58,10 @@ class AllThreshold(Oracle):
     compiled = True
     reads_weights = True
 
+    def __post_init__(self) -> None:
+        if self.unit is not None:
+            object.__setattr__(self, "unit", positive("unit", self.unit))
+
     def classes(self, data: "SiloData") -> int:
         """Return the number K of classes."""
         if data.classes is None:
@@ -67,7 +72,7 @@ class AllThreshold(Oracle):
 
     def stated_for(self, data: "SiloData") -> "AllThreshold":
         bound = data.row_bound
-        return replace(self, unit=bound if math.isfinite(bound) else 1.0) if not self.unit else self
+        return self if self.unit else replace(self, unit=bound if math.isfinite(bound) else 1.0)
 
     def dim(self, data: "SiloData") -> int:
         return data.n_features + self.classes(data) - 1
