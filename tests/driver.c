@@ -50,7 +50,7 @@ static int all_kernels(const dpk_kernels *kernels) {
                 bad |= glm(kernels, weighted, batch ? 5 : N, batch ? ROW_TASKS : TASKS, GRID);
             }
             if (!one)
-                bad |= mlp(kernels, data);
+                bad |= mlp(kernels, data) | ordinal(kernels, &data);
             if (sparse)
                 continue;
             double *partial = buffer((size_t)(TASKS[M] * dpk_thread_stride(p)) * 8),

@@ -206,6 +206,24 @@ static int persons(const dpk_kernels *kernels, const dpk_data *data, const dpk_l
     return bad;
 }
 
+/* Four ordered classes. */
+static int ordinal(const dpk_kernels *kernels, const dpk_data *data) {
+    const intptr_t d = data->p + 3;
+    double params[4] = {1.0, 0.0, 0.0, 0.0};
+    const dpk_loss loss = loss_number(kernels, 0, params);
+    const int64_t *const tasks = data->rows ? ROW_TASKS : TASKS;
+    double *w = buffer((size_t)d * 8), *out = buffer((size_t)(M * d) * 8),
+           *partial = buffer((size_t)(tasks[M] * dpk_thread_stride(d)) * 8);
+    int bad = 0;
+    memset(w, 0, (size_t)d * 8);
+    for (int grid = 0; grid < 2; grid++) {
+        const dpk_sum sum = {1.0, grid ? GRID : NULL, NULL, TASK_ROWS, tasks, partial, 1};
+        bad |= (int)kernels->ordinal_gradient(data, w, 0, 3, 2.0, &loss, &sum, out);
+    }
+    free(w), free(out), free(partial);
+    return bad;
+}
+
 /* One layer and three, gradients and differences, models of one kind and of each silo. */
 static int mlp(const dpk_kernels *kernels, dpk_data data) {
     static const int64_t blocks[M + 1] = {0, 1, 12, 20};

@@ -132,6 +132,13 @@ def of_networks() -> Iterator[tuple[str, Call]]:
         )
 
 
+def of_ordered_classes() -> Iterator[tuple[str, Call]]:
+    for key in ("dense-multiclass-large", "plain-multiclass-large"):
+        d = data(key)
+        w, how = 0.25 * numbers("w", d.m, 13), {"classes": 3, "unit": 1.5, "clip": 0.5}
+        yield f"ordinal/{key}", partial(kernels.ordinal_gradient, d, w, **how)
+
+
 def of_vectors() -> Iterator[tuple[str, Call]]:
     for dtype in ("float64", "float32"):
         G = numbers("G", 301, 13).astype(dtype)
@@ -184,7 +191,10 @@ def stream_words(*, n_threads: int) -> Any:
 @functools.cache
 def calls() -> dict[str, Call]:
     """All direct calls of kernels by id."""
-    sources = (of_linear_models, of_wide_floats, of_networks, of_vectors, of_noise)
+    sources = (
+        *(of_linear_models, of_wide_floats, of_networks, of_ordered_classes),
+        *(of_vectors, of_noise),
+    )
     found = [(f"kernels/{name}", call) for source in sources for name, call in source()]
     assert len(dict(found)) == len(found), "two calls have one id"
     return dict(found)

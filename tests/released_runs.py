@@ -96,6 +96,7 @@ PERCEPTRONS = {
     "mlp_linear_softmax": (dpk.MLP((), smoothness=0.5), "plain-multiclass"),
     "mlp_logistic": (dpk.MLP((3, 2), loss="logistic", seed=1), "float32-model"),
     "mlp_squared": (dpk.MLP((3,), loss="squared"), "range-regression-model"),
+    "ordered": (dpk.AllThreshold(), "plain-multiclass"),
     "oracle": (Softsign(), "dense-model"),
     "oracle_csr": (Softsign(), "plain-model"),
 }

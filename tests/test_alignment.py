@@ -16,7 +16,10 @@ KEY = bytes(range(32))
 # Small arrays that the wrappers copy to where kernels read them best.
 COPIED = {"w", "w_new", "w_old", "p", "silos"}
 # With rows of a minibatch, theirs are read instead.
-UNREAD = {(name, "offsets") for name in ("glm_gradient", "glm_gradients", "mlp_gradient")}
+UNREAD = {
+    (name, "offsets")
+    for name in ("glm_gradient", "glm_gradients", "mlp_gradient", "ordinal_gradient")
+}
 NO_ARRAYS = {"isa_names", "isa", "loss_names", "prox_names", "smooth_names", "vmath_names"} | {
     "smooth_factor",
     "flushes_denormals",
@@ -78,6 +81,10 @@ def calls():
         "glm_losses": (records(), w, loss(), np.zeros(M), 1),
         "glm_gradient": (records(), w, loss(), 1.0, grid, weight, rows, sums, 1),
         "glm_gradients": (records(), np.full((M, P), 0.1), *models, weight, rows, square, 1),
+        "ordinal_gradient": (
+            *(records(), np.full((1, P + 2), 0.1), 2.0, loss(), 1.0, grid, weight, rows),
+            *(np.zeros((M, P + 2)), 1),
+        ),
         "glm_person_gradient": (
             *(records(), w, loss(), 1.0, grid, weight, np.array([0, 1, 3, 5, N])),
             *(np.array([0, 2, 4]), 1.0, 1, sums, 1),

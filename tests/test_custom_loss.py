@@ -481,7 +481,9 @@ def test_a_run_declares_the_function_and_keeps_a_model_that_can_be_loaded(tmp_pa
     np.testing.assert_array_equal(loaded.predict(X), result.predict(X))
     assert loaded.loss == "my hinge"
     assert loaded.privacy.declared["loss"]["custom"] == declared["custom"]
-    with pytest.raises(ValueError, match="predict_proba needs the loss 'logistic' or 'softmax'"):
+    with pytest.raises(
+        ValueError, match="predict_proba needs the loss 'logistic', 'probit' or 'softmax'"
+    ):
         loaded.predict_proba(X)
 
 

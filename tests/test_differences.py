@@ -69,6 +69,8 @@ def ball_of(dim, loss, w_new, w_old, clip, gradient_clip):
 
 def steepest(loss):
     """A margin, for the label 1, around which the loss has its largest curvature."""
+    if loss.name == "probit":
+        return 0.01 - loss.high
     return {"smoothed_hinge": 0.65, "squared_hinge": 0.97}.get(loss.name, 0.0)
 
 

@@ -104,6 +104,9 @@ def of_task(task):
         labels, solver["loss"] = rng.poisson(np.exp(0.3 * z)), dpk.losses.Poisson(-2.0, 1.0, 5.0)
         solver |= {"solver": "gradient_descent", "rounds": "auto"}
         how |= {"task": "regression", "intercept": True}
+    elif task == "probit":
+        solver["loss"] = "probit"
+        how |= {"intercept": True}
     elif task == "hinge":
         solver["loss"] = "smoothed_hinge"
         how |= {"feature_range": (-1.0, 1.0), "intercept": True}
@@ -124,7 +127,10 @@ def of_task(task):
 
 @pytest.mark.parametrize(
     "task",
-    ["regression", "counts", "hinge", "plain", "relu", "tanh", "softmax", "margin", "schema"],
+    [
+        *("regression", "counts", "hinge", "probit", "plain"),
+        *("relu", "tanh", "softmax", "margin", "schema"),
+    ],
 )
 def test_onnx_graphs_predict_as_the_model(task, tmp_path, model):
     runtime = pytest.importorskip("onnxruntime")

@@ -57,6 +57,8 @@ def kinks(loss):
         return np.array([loss.low, loss.high])
     if loss.name == "cloglog":
         return np.array([loss.high, 4.0])
+    if loss.name == "probit":
+        return np.array([-loss.high, loss.high])
     h = loss.params[0] if loss.params else 0.0
     points = [s * t for s in (-1, 1) for t in (1.0, 1.0 - h, 1.0 + h)]
     return np.array(points)
@@ -158,6 +160,12 @@ def exact_cloglog(y, z, high):
     return None, -h / mpmath.expm1(h), None
 
 
+def exact_probit(y, z, high):
+    t = mpmath.mpmathify(max(y * z, -high))
+    density = mpmath.exp(-t * t / 2) / mpmath.sqrt(2 * mpmath.pi)
+    return None, -y * density / (mpmath.erfc(-t / mpmath.sqrt(2)) / 2), None
+
+
 # In rational arithmetic, or to 200 bits. None stands for an output whose relative error has no
 # bound, as its terms cancel. A loss without a line here has its error stated only.
 EXACT = {
@@ -170,6 +178,7 @@ EXACT = {
     "gamma": exact_gamma,
     "negative_binomial": exact_negative_binomial,
     "cloglog": exact_cloglog,
+    "probit": exact_probit,
 }
 
 

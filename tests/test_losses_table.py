@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from adversarial import EVERY_LOSS
+from scipy.stats import norm
 
 from dpkern.models.losses import (
     LOSSES,
@@ -15,6 +16,7 @@ from dpkern.models.losses import (
     Logistic,
     NegativeBinomial,
     Poisson,
+    Probit,
     SmoothedHinge,
     get_loss,
 )
@@ -35,6 +37,10 @@ FORMULAS = {
     "squared_hinge": lambda y, z: np.maximum(0.0, 1 - y * z) ** 2 / 2,
     "negative_binomial": lambda y, z, a, most: (
         (np.clip(y, 0, most) + 1 / a) * np.logaddexp(0, z + np.log(a)) - np.clip(y, 0, most) * z
+    ),
+    "probit": lambda y, z, high: (
+        np.exp(norm.logpdf(high) - norm.logcdf(-high)) * np.maximum(-high - y * z, 0)
+        - norm.logcdf(np.maximum(y * z, -high))
     ),
 }
 INSTANCES = [
@@ -76,7 +82,7 @@ def test_bounds_are_the_suprema_of_the_difference_quotients(loss):
     slopes = np.array([np.diff(value(loss, y, z)) / step for y in labels_of(loss)])
     curvatures = np.diff(slopes) / step
     # By rounding, differences of large values are less exact.
-    relative = 1e-3 if loss.log_link or loss.name == "cloglog" else 0.0
+    relative = 1e-3 if loss.log_link or loss.name in ("cloglog", "probit") else 0.0
     assert (curvatures.min() > -1e-5 - relative * np.abs(curvatures).max()) == loss.convex
     for quotients, bound, error in (
         (slopes, loss.lipschitz, 1e-6),
@@ -103,7 +109,7 @@ def test_majorants_lie_above_the_loss_and_touch_it_elsewhere_too(loss, which):
     above = phi + slope * t + 0.5 * h * t**2 - value(loss, y, z + t)
     assert np.all(above >= -1e-9 * (1.0 + h * t**2))
     assert np.all(h >= second * (1.0 - 1e-12))
-    if loss.log_link or loss.name == "cloglog":
+    if loss.log_link or loss.name in ("cloglog", "probit"):
         return  # a bound of the second derivative
     # the least: with a smaller curvature some t lies above it
     assert np.all(np.min(above - 0.01 * h * t**2, axis=1) < 0.0)
@@ -167,6 +173,7 @@ def test_parameters_must_be_real_numbers(make, name, value):
         (NegativeBinomial, {"dispersion": 1e-7}),
         (ComplementaryLogLog, {"high": 4.5}),
         (ComplementaryLogLog, {"high": math.nan}),
+        *((Probit, {"high": high}) for high in (0.0, 8.5, math.inf)),
     ],
 )
 def test_bounds_of_means_targets_and_hazards_are_checked(make, given):

@@ -14,11 +14,11 @@ from dpkern.privacy import BudgetWarning
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms import gaussian_sum, perturbed_minimiser
 from dpkern.privacy.sensitivity.local_runs import LARGEST_DRAW
-from dpkern.solvers.base import line_fits
+from dpkern.solvers.base import first_model, line_fits
 from dpkern.solvers.base import recalibration as module
+from dpkern.solvers.base.first_model import MEAN
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.solvers.base.recalibration import (
-    MEAN,
     MOMENTS,
     RESIDUALS,
     SCORES,
@@ -514,7 +514,7 @@ def test_other_regressions_release_no_mean(how):
 def test_a_mean_that_noise_explains_is_not_taken():
     run = type("Run", (), {"objective": type("Objective", (), {"n": 1000, "data": targets(n=10)})})
     for total, std, expected in ((100.0, 100.0, 0.5), (100.0, 1.0, 0.9999), (1e300, 1.0, 10.0)):
-        mean = module._TargetMean(run, 1.0, None)
+        mean = first_model._TargetMean(run, 1.0, None)
         sums = np.array([total]), std
         mean._release = lambda *_, sums=sums: sums
         assert mean.find(10.0) == pytest.approx(expected, rel=1e-4)

@@ -10,6 +10,7 @@ import sklearn
 from hypothesis import given
 from hypothesis import strategies as st
 from makers import BUDGET, assert_refused
+from scipy.stats import norm
 from sklearn.linear_model import GammaRegressor, LogisticRegression, PoissonRegressor
 from sklearn.metrics import mean_poisson_deviance
 from sklearn.model_selection import cross_val_score
@@ -272,6 +273,26 @@ def test_a_complementary_log_log_fit_is_its_maximum_likelihood():
     theirs = scipy.optimize.minimize(deviance, np.zeros(3), method="Nelder-Mead", tol=1e-10)
     np.testing.assert_allclose(ours, theirs.x, atol=2e-4)
     np.testing.assert_allclose(ours, [0.8, -0.4, -2.0], atol=0.3)
+
+
+def test_a_probit_fit_is_its_maximum_likelihood_and_predicts_it():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (3000, 2))
+    z = X @ [0.8, -0.4] - 0.5
+    y = z + rng.normal(size=3000) > 0.0
+    data = dpk.SiloData(X, y, [0, 3000], intercept=True, row_bound=2.0)
+    result = dpk.solve("gradient_descent", data, budget=None, loss="probit", rounds=2000)
+
+    def deviance(w):
+        return -np.mean(norm.logcdf(data.y * (X @ w[:2] + w[2])))
+
+    theirs = scipy.optimize.minimize(deviance, np.zeros(3), tol=1e-12).x
+    np.testing.assert_allclose(result.w, theirs, atol=1e-5)
+    np.testing.assert_allclose(result.w, [0.8, -0.4, -0.5], atol=0.2)
+    p = result.predict_proba(X)
+    np.testing.assert_allclose(p[:, 1], norm.cdf(X @ result.coef + result.intercept), rtol=1e-12)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert result.coefficients().unit == "margin"
 
 
 def test_a_log_link_predicts_means_within_its_bounds_and_files_keep_them(tmp_path):

@@ -15,6 +15,7 @@ from dpkern.io import read_parquet
 from dpkern.models import losses, penalties
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
+from dpkern.models.ordinal import AllThreshold
 from dpkern.planning import plan
 from dpkern.pooling import meta_analysis
 from dpkern.privacy import Budget, Certificate, NoiseStream
@@ -34,12 +35,40 @@ __version__ = version("dpkern")  # of meson.build
 del _openmp, version
 # fmt: off
 __all__ = [
-    "MLP", "Accountant", "Budget", "BudgetSpentError", "Certificate", "Cluster", "Federation",
+    "MLP",
+    "Accountant",
+    "AllThreshold",
+    "Budget",
+    "BudgetSpentError",
+    "Certificate",
+    "Cluster",
+    "Federation",
     "NoiseStream",
-    "Oracle", "PublicEncoder", "Schema", "SiloData", "SolverResult", "audit", "audit_one_run",
-    "audit_scores", "datasets", "describe", "evaluate", "kernels", "load", "losses",
-    "meta_analysis", "penalties", "plan", "privacy", "private_range", "read_parquet", "select",
-    "solve", "solve_many", "solvers", "verify",
+    "Oracle",
+    "PublicEncoder",
+    "Schema",
+    "SiloData",
+    "SolverResult",
+    "audit",
+    "audit_one_run",
+    "audit_scores",
+    "datasets",
+    "describe",
+    "evaluate",
+    "kernels",
+    "load",
+    "losses",
+    "meta_analysis",
+    "penalties",
+    "plan",
+    "privacy",
+    "private_range",
+    "read_parquet",
+    "select",
+    "solve",
+    "solve_many",
+    "solvers",
+    "verify",
 ]
 # fmt: on
 

@@ -53,6 +53,20 @@ def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
             &records.c, models.c, models.stride, &loss.c, NULL, &work.c, at(&out[0, 0])))
 
 
+def ordinal_gradient(data, const double[:, ::1] w, double unit, Loss loss, double clip,
+                     const double[::1] grid, const double[::1] silo_weight, rows,
+                     double[:, ::1] out, int n_threads):
+    cdef Models models = models_of(w)
+    cdef Records records = Records(data, rows)
+    cdef intptr_t thresholds = out.shape[1] - records.c.p
+    cdef Work work = work_of(records.offsets, records.task_rows(), out.shape[1], n_threads, clip,
+                             grid, silo_weight)
+    with nogil:
+        check(kernels.ordinal_gradient(
+            &records.c, models.c, models.stride, thresholds, unit, &loss.c, &work.c,
+            at(&out[0, 0])))
+
+
 def glm_person_gradient(data, const double[:, ::1] w, Loss loss, double clip,
                         const double[::1] grid, const double[::1] silo_weight,
                         const int64_t[::1] offsets, const int64_t[::1] silos, double person_clip,

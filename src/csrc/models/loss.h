@@ -135,6 +135,40 @@ static inline void cloglog_point(double y, double z, const double *params, doubl
     *d2 = !inside ? 0.0 : y < 0.0 ? hazard : curvature > 0.0 ? curvature : 0.0;
 }
 
+/* Mills' ratio (1 - Phi(x)) / phi(x), 0 <= x <= 40, times 1 + x: a polynomial of degree 23 in t =
+ * (x - 4) / (x + 4), within 2^-54 of it. */
+DPK_INLINE double mills_numerator(double x) {
+    static const double low[12] = {
+        0x1.2eea40b9abcabp+0,   -0x1.f06f3d0b9e639p-3,  0x1.1f7901bed4322p-5,
+        0x1.25a4eb031c3f9p-4,   -0x1.4a947b618f275p-4,  0x1.704e20a1a2af9p-5,
+        -0x1.9ae19ffa4ab28p-7,  -0x1.775d4eba273bep-11, 0x1.c89d7d5882310p-10,
+        -0x1.f0662d4f8fe7ep-13, -0x1.cdd32e1529b2bp-13, 0x1.bed3ddad9c5aap-15};
+    static const double high[12] = {
+        0x1.1e88c20934d76p-15,  -0x1.20adfb2f6c11ap-17, -0x1.b78b766d40b01p-18,
+        0x1.1032d6ddbadefp-20,  0x1.7380e63af4fa8p-20,  0x1.eadf6cd6e2779p-29,
+        -0x1.2b2f1f2920641p-22, -0x1.aca67275fbc64p-25, 0x1.7e7198588fe49p-25,
+        0x1.0ded9b408ccfbp-26,  -0x1.0f82f8accef77p-28, -0x1.1457fcf660d8bp-29};
+    const double t = (x - 4.0) / (x + 4.0), t2 = t * t, t4 = t2 * t2;
+    return DPK_FMA(polynomial_11(high, t), t4 * t4 * t4, polynomial_11(low, t));
+}
+
+/* -log Phi(t), t = y z, and a straight line below t = -params[0], params[0] at most 8. */
+static inline void probit_point(double y, double z, const double *params, double *value, double *d1,
+                                double *d2) {
+    const double t = y * z, at = t < -params[0] ? -params[0] : t; /* NaN stays NaN */
+    const double u = fabs(at), x = u > 40.0 ? 40.0 : u;
+    const double numerator = mills_numerator(x), mills = numerator / (1.0 + x);
+    const double density = exp_negative(-0.5 * (at * at)) * 0x1.9884533d43651p-2; /* phi(at) */
+    const double tail = density * mills, inside = 1.0 - tail;
+    const double g = at < 0.0 ? (1.0 + x) / numerator : density / inside; /* phi / Phi */
+    const double upper = log1p_unit(tail / inside);
+    const double lower = 0.5 * (x * x) + 0x1.d67f1c864beb5p-1 - log_of(mills); /* log sqrt(2 pi) */
+    const double curvature = g * (g + at);
+    *value = (at < 0.0 ? lower : upper) - (at == t ? 0.0 : g * (t - at));
+    *d1 = -y * g;
+    *d2 = at == t && curvature > 0.0 ? curvature : 0.0;
+}
+
 /* Majorants: h(y, z) with phi(y, z + t) <= phi(y, z) + phi'(y, z) t + h t^2 / 2 for all t, in d2 of
  * a block function that writes nothing else. About some c the losses are an even function f(|z -
  * c|) and a linear one, and f'(u) / u does not increase: then h = f'(u) / u, u = |z - c|, is the
@@ -186,6 +220,13 @@ static inline double cloglog_majorant(double y, double z, const double *params) 
     return y < 0.0 ? exp_clamped(params[0]) : 0.4126;
 }
 
+static inline double probit_majorant(double y, double z, const double *params) {
+    double value, slope, curvature; /* which grows to that of the last margin */
+    (void)y, (void)z;
+    probit_point(1.0, -params[0], params, &value, &slope, &curvature);
+    return curvature;
+}
+
 #define DPK_LOSS_LIST(X)                                                                           \
     X(logistic)                                                                                    \
     X(squared)                                                                                     \
@@ -195,7 +236,8 @@ static inline double cloglog_majorant(double y, double z, const double *params) 
     X(poisson)                                                                                     \
     X(gamma)                                                                                       \
     X(negative_binomial)                                                                           \
-    X(cloglog)
+    X(cloglog)                                                                                     \
+    X(probit)
 
 #ifndef DPK_GPU
 /* The functions of a loss that kernels call. There is one loop for each set of requested outputs,

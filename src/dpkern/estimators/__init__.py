@@ -7,6 +7,7 @@ certificate of every fit in `privacy_`.
 
 from dpkern.estimators.counts import DPGammaRegressor, DPPoissonRegressor
 from dpkern.estimators.linear import DPLasso, DPLinearSVC, DPLogisticRegression, DPRidge
+from dpkern.estimators.ordinal import DPOrdinalClassifier
 from dpkern.estimators.perceptron import DPMLPClassifier
 from dpkern.estimators.search import PrivateSearchCV
 
@@ -16,6 +17,7 @@ __all__ = [
     "DPLinearSVC",
     "DPLogisticRegression",
     "DPMLPClassifier",
+    "DPOrdinalClassifier",
     "DPPoissonRegressor",
     "DPRidge",
     "PrivateSearchCV",

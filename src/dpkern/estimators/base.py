@@ -346,7 +346,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
 
     def _options(self, y: NDArray[Any]) -> dict[str, Any]:
         check_classification_targets(y)
-        found = np.unique(y) if self.classes is None else np.sort(declared_labels(self.classes))
+        found = np.unique(y) if self.classes is None else self._declared_classes()
         if len(found) < 2:
             raise ValueError(
                 f"y must hold two classes at least, got {len(found)} class: classes= names all "
@@ -370,6 +370,10 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
             raise ValueError("fit_intercept must be True for several classes, got False")
         # Models of several classes have constants of their own.
         return {"task": "multiclass", "classes": found, "intercept": False}
+
+    def _declared_classes(self) -> NDArray[Any]:
+        """Return the declared labels in the order of `classes_`."""
+        return np.sort(declared_labels(self.classes))
 
     def _is_several(self) -> bool:
         return len(self.classes_) > 2 or self._two_as_several

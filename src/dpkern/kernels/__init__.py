@@ -64,6 +64,7 @@ from dpkern.kernels.local_descent import glm_local_descent
 from dpkern.kernels.mlp import mlp_difference, mlp_gradient
 from dpkern.kernels.newton import line_search, newton_direction
 from dpkern.kernels.noise import gaussian, goe
+from dpkern.kernels.ordinal import ordinal_gradient
 from dpkern.kernels.prox import prox
 from dpkern.kernels.shuffle import shuffle_sum
 
@@ -72,7 +73,7 @@ __all__ = [
     "Data", "PreparedSweep", "ProxState", "admm_rounds", "clip_and_sum", "gaussian", "glm_descent",
     "glm_difference", "glm_gradient", "glm_gradients", "glm_hessian", "glm_hessians",
     "glm_local_descent", "glm_losses", "glm_margins", "glm_norms", "goe", "line_search",
-    "loss_prox", "mlp_difference", "mlp_gradient", "newton_direction", "prox", "prox_sweep",
-    "shuffle_sum",
+    "loss_prox", "mlp_difference", "mlp_gradient", "newton_direction", "ordinal_gradient",
+    "prox", "prox_sweep", "shuffle_sum",
 ]
 # fmt: on

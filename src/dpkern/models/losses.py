@@ -29,6 +29,7 @@ __all__ = [
     "Loss",
     "NegativeBinomial",
     "Poisson",
+    "Probit",
     "SmoothedHinge",
     "Squared",
     "SquaredHinge",
@@ -76,6 +77,9 @@ class Loss(ABC):
     - cloglog: of a negative label the derivative is exp(z), below 2 u. Of a positive one it is h /
       (exp(h) - 1), h = exp(z) <= exp(4): 1.9 u of h is 1.9 (1 + h) u of the quotient at most, and
       exp(h) - 1 loses 3.1 u, the reciprocal and the product 1 u each. kappa = 112.
+    - probit: with t = y z the derivative is phi / Phi. For t < 0 it is a quotient by a polynomial
+      with a condition below 2, within 20 u. For t >= 0 the square in exp(-t^2 / 2) loses 2^-44 =
+      512 u where t^2 is above 1024, and all else is below 18 u. kappa = 530.
     - poisson, gamma, negative_binomial: the label is subtracted from a rounded number, so that
       kappa is infinite.
     """
@@ -371,11 +375,48 @@ class ComplementaryLogLog(Loss):
         return max(0.4126, math.exp(self.high) * (1.0 + 2.0**-50))
 
 
+@dataclass(frozen=True)
+class Probit(Loss):
+    """phi(y, z) = -log Phi(y z): the probit link, of the normal distribution function Phi.
+
+    The probability of the positive label is Phi(z). The derivative of a label on the wrong side
+    grows with the margin; so the loss is a straight line below y z = -high.
+
+    Parameters
+    ----------
+    high : float, default=3.0
+        Public bound of margins on the wrong side, positive and at most 8.
+    """
+
+    high: float = 3.0
+
+    name = "probit"
+    task = "classification"
+    kappa = 530.0
+
+    def __post_init__(self) -> None:
+        high = positive("high", self.high)
+        if high > 8.0:
+            raise ValueError(f"high must be at most 8, got {high!r}")
+        object.__setattr__(self, "high", high)
+
+    @property
+    def lipschitz(self) -> float:
+        """phi / Phi at -high, which is below high + 1 / high."""
+        ratio = math.sqrt(2.0 / math.pi) / scipy.special.erfcx(self.high / math.sqrt(2.0))
+        return float(ratio) * (1.0 + 2.0**-45)
+
+    @property
+    def smoothness(self) -> float:
+        """The second derivative at -high, which grows to 1 as high does."""
+        return self.lipschitz * (self.lipschitz - self.high) * (1.0 + 2.0**-40)
+
+
 LOSSES: dict[str, type[Loss]] = {
     loss.name: loss
     for loss in (
         *(Logistic, Squared, Huber, SmoothedHinge, SquaredHinge),
-        *(Poisson, Gamma, NegativeBinomial, ComplementaryLogLog),
+        *(Poisson, Gamma, NegativeBinomial, ComplementaryLogLog, Probit),
     )
 }
 

@@ -14,6 +14,7 @@ from dpkern.kernels.glm import loss_derivatives, loss_values
 from dpkern.kernels.mlp import mlp_size
 from dpkern.models.losses import LOSSES, get_loss
 from dpkern.models.oracles import FloatArray, NotKept, Oracle
+from dpkern.models.ordinal import AllThreshold
 from dpkern.models.scale import Scale, largest_target, margin_scale, softmax_scale
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class MLP(Oracle):
     smoothness: float = math.inf
 
     name = "mlp"
+    compiled = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.hidden, Sequence):
@@ -151,6 +153,8 @@ class MLP(Oracle):
 
 def load_oracle(declaration: dict[str, Any]) -> Oracle:
     """Return the oracle of a declaration from a file."""
+    if declaration.get("name") == AllThreshold.name:
+        return AllThreshold(declaration["unit"])
     if declaration.get("name") != MLP.name:
         return NotKept(declaration)
     values = {key: value for key, value in declaration.items() if key != "name"}

@@ -51,6 +51,10 @@ class Oracle(ABC):
     name: str = "oracle"
     smoothness: float = math.inf
     chunk_bytes: int = 1 << 25
+    #: Whether its sums are those of a kernel, whose terms depend on their own record alone.
+    compiled: bool = False
+    #: Whether these read weights and margin offsets.
+    reads_weights: bool = False
 
     @abstractmethod
     def dim(self, data: "SiloData") -> int:
@@ -81,6 +85,14 @@ class Oracle(ABC):
     def start(self, data: "SiloData") -> FloatArray:
         """Return the public starting point of runs, shape (P,), by default 0."""
         return np.zeros(self.dim(data))
+
+    def stated_for(self, data: "SiloData") -> "Oracle":
+        """Return the model with what it leaves to public numbers of the data, by default itself."""
+        return self
+
+    def n_unpenalized(self, data: "SiloData") -> int:
+        """Return how many of the last parameters have no penalty, by default none."""
+        return 0
 
     def scale(self, data: "SiloData") -> Scale | None:
         """Return the sizes of its derivatives for settings "auto"; None, if it cannot say."""

@@ -29,6 +29,8 @@ class Scale:
     hidden_layers : bool
     log_link : bool
         Whether outputs are logs of means, of which the slope is typical.
+    ordered : bool
+        Whether classes are ordered, with thresholds that clipping moves.
     """
 
     row_bound: float
@@ -38,6 +40,7 @@ class Scale:
     convex: bool = True
     hidden_layers: bool = False
     log_link: bool = False
+    ordered: bool = False
 
 
 def curvature_of_rows(curvature: float, row_bound: float) -> float:

@@ -1,6 +1,10 @@
 """Margin losses: (y, z, *params) -> value, first and second derivative in z."""
 
+import math
+
 import numpy as np
+
+_erfc = np.vectorize(math.erfc, otypes=[float])
 
 
 def logistic(y, z):
@@ -73,6 +77,16 @@ def cloglog(y, z, high):
     return value, np.where(negative, hazard, -g), np.where(at == z, second, 0.0)
 
 
+def probit(y, z, high):
+    t = y * z
+    at = np.maximum(t, -high)
+    tail = 0.5 * _erfc(np.abs(at) / np.sqrt(2.0))
+    phi = np.exp(-0.5 * (at * at)) / np.sqrt(2.0 * np.pi)
+    g = phi / np.where(at < 0.0, tail, 1.0 - tail)
+    value = -np.where(at < 0.0, np.log(tail), np.log1p(-tail)) - g * np.minimum(t - at, 0.0)
+    return value, -y * g, np.where(at == t, np.maximum(g * (g + at), 0.0), 0.0)
+
+
 def poisson_majorant(y, z, low, high, most):
     return np.full_like(z, np.exp(high))
 
@@ -87,6 +101,10 @@ def negative_binomial_majorant(y, z, a, most):
 
 def cloglog_majorant(y, z, high):
     return np.where(y < 0.0, np.exp(high), 0.4126) * np.ones_like(z)
+
+
+def probit_majorant(y, z, high):
+    return probit(1.0, np.full_like(z, -high), high)[2]
 
 
 def logistic_majorant(y, z):
@@ -114,7 +132,7 @@ LOSSES = {
     f.__name__: f
     for f in (
         *(logistic, squared, huber, smoothed_hinge, squared_hinge),
-        *(poisson, gamma, negative_binomial, cloglog),
+        *(poisson, gamma, negative_binomial, cloglog, probit),
     )
 }
 
@@ -128,6 +146,7 @@ MAJORANTS = {
     "gamma": gamma_majorant,
     "negative_binomial": negative_binomial_majorant,
     "cloglog": cloglog_majorant,
+    "probit": probit_majorant,
 }
 
 

@@ -90,8 +90,22 @@ class DeclaredRun:
         return [min(max(round(self._of("holdout") * n), 1), n - 1) for n in sizes]
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether the model is one of ordered classes, with a threshold between each two."""
+        model = self._declared.get("model")
+        return isinstance(model, Mapping) and model.get("name") == "all_threshold"
+
+    def _count_of_labels(self) -> int:
+        labels = self._of("labels")
+        if not (isinstance(labels, list) and len(labels) >= 2):
+            raise ValueError("labels")
+        return len(labels)
+
+    @property
     def dim(self) -> int | None:
-        """The number of coordinates of a linear model."""
+        """The number of coordinates of a linear model, or one of ordered classes."""
+        if self.is_ordered:
+            return int(self._of("n_features")) + self._count_of_labels() - 1
         if self._declared.get("model") is not None:
             return None
         return int(self._of("n_features")) + bool(self._of("intercept"))

@@ -95,6 +95,10 @@ class DeclaredSolver(DeclaredRun):
         if isinstance(loss, Mapping) and loss.get("name") in LOG_LINKS:
             yield self._about(LEVEL, 1, 0.7072 * self.unit, dim=2)
             return
+        if self.is_ordered:
+            K = self._count_of_labels()
+            yield self._about(f"{LINE}counts of ordered classes", 1, self.unit, dim=K)
+            return
         yield self._about(f"{LINE}sum of sizes of margins", 1, 0.5 * self.unit, dim=1)
         if any(release["what"] == TEMPERATURE for release in self._values["releases"]):
             yield self._about(TEMPERATURE, 2, 1.04 * self.unit, dim=2)

@@ -120,6 +120,9 @@ def curvature(declared: Mapping[str, Any]) -> float | None:
     own: Mapping[str, Any] = loss if isinstance(loss, Mapping) else {"name": loss}
     found = dict.fromkeys(("squared", "huber", "squared_hinge"), 1.0)
     found |= {"logistic": 0.25, "smoothed_hinge": 1.0 / own.get("h", 1.0)}
+    high = own.get("high", 3.0)
+    ratio = math.sqrt(2.0 / math.pi) * math.exp(-(high**2) / 2.0) / math.erfc(high / math.sqrt(2.0))
+    found["probit"] = ratio * (ratio - high) * (1.0 + 1e-12)
     found["custom"] = own.get("smoothness", math.inf)
     L = found.get("custom" if "custom" in own else own["name"], math.inf)
     return None if math.isinf(L) else L

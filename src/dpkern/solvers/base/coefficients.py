@@ -214,6 +214,6 @@ def coefficients(result: "SolverResult", most: int | None = None) -> Coefficient
         named = {"log odds": LOG_ODDS, "logits": LOGITS, "log mean": LOG_MEANS}
         note = f"{named[line.name]}; {note}"
     unit = "target" if result.classes is None else "margin"
-    unit = "log odds" if result.predicts_probabilities else unit
+    unit = "log odds" if result.predicts_probabilities and result.output_loss != "probit" else unit
     unit = line.name if isinstance(line, LogMeans) else unit
     return Coefficients(rows, note, unit, len(W) * (n - len(order)))

@@ -17,6 +17,7 @@ _NEIGHBOURS = {
 }
 _LOSSES = {
     "logistic": "logistic regression",
+    "probit": "probit regression",
     "squared": "linear regression",
     "softmax": "softmax regression",
     "poisson": "Poisson regression",
@@ -33,7 +34,7 @@ def methods_text(result: "SolverResult") -> str:
     """Return the paragraph that `SolverResult.methods` describes."""
     privacy, oracle, transform = result.privacy, result.oracle, result.transform
     declared, entries = privacy.declared, report_entries(privacy)
-    loss = oracle.loss if isinstance(oracle, MLP) else result.loss
+    loss = result.output_loss
     model = _LOSSES.get(loss, f"a linear model with the {loss.replace('_', ' ')} loss")
     if isinstance(oracle, MLP) and oracle.hidden:
         hidden = ", ".join(map(str, oracle.hidden))

@@ -81,6 +81,7 @@ class Objective:
                     f"model {self.loss.name!r} has parameters of its own: build the data with "
                     "intercept=False, and leave penalize_intercept as it is"
                 )
+            object.__setattr__(self, "loss", self.loss.stated_for(self.data))
         elif self.data.task == "multiclass":
             raise ValueError(
                 "the data's task is 'multiclass'; a linear model has one output: take "
@@ -186,7 +187,9 @@ class Objective:
 
     @cached_property
     def n_penalized(self) -> int:
-        """Number of penalised coordinates: all, or all but the last."""
+        """Number of penalised coordinates: all, or all but the last ones."""
+        if isinstance(self.loss, Oracle):
+            return self.dim - self.loss.n_unpenalized(self.data)
         return self.dim - (self.data.intercept and not self.penalize_intercept)
 
     @property

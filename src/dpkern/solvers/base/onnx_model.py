@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult
 
 _OPSET, _IR = 17, 8  # of 2022, which runtimes have
-_INT64 = 7  # onnx.TensorProto.INT64
+_FLOAT, _INT64, _DOUBLE = 1, 7, 11  # of onnx.TensorProto
 
 
 def onnx_model(result: "SolverResult") -> Any:
@@ -69,6 +69,13 @@ class _Graph:
         name = name or f"value_{len(self.nodes)}"
         self.nodes.append(self._helper.make_node(operator, names, [name], **attributes))
         return name
+
+
+def _phi(graph: _Graph, x: str) -> str:
+    """Add the normal distribution function; runtimes have Erf of floats alone."""
+    scaled = graph.node("Cast", graph.node("Mul", x, np.sqrt(0.5)), to=_FLOAT)
+    erf = graph.node("Cast", graph.node("Erf", scaled), to=_DOUBLE)
+    return graph.node("Mul", graph.node("Add", erf, np.float64(1.0)), np.float64(0.5))
 
 
 def _names(result: "SolverResult") -> list[str]:
@@ -128,7 +135,9 @@ def _outputs(graph: _Graph, result: "SolverResult") -> dict[str, tuple[int, ...]
         graph.node("Squeeze", x, last, name="decision")
         place = graph.node("Cast", graph.node("Greater", "decision", np.float64(0.0)), to=_INT64)
         if result.predicts_probabilities:
-            positive = graph.node("Sigmoid", x)
+            positive = (
+                _phi(graph, x) if result.output_loss == "probit" else graph.node("Sigmoid", x)
+            )
             negative = graph.node("Sub", np.float64(1.0), positive)
             graph.node("Concat", negative, positive, axis=1, name="probabilities")
     labels = classes.astype(object) if classes.dtype.kind == "U" else classes

@@ -30,7 +30,7 @@ class PublicNumbers:
         Largest norm of a record's Hessian.
     smoothness : float
         Lipschitz constant of the gradient of the smooth part of the objective.
-    slope, dim, convex, hidden_layers, log_link
+    slope, dim, convex, hidden_layers, log_link, ordered
         Those of the model's `Scale`.
     smallest : int
         Number of records of the smallest silo.
@@ -61,6 +61,7 @@ class PublicNumbers:
     labels: bool = True
     pull: float = 0.0
     log_link: bool = False
+    ordered: bool = False
 
     @classmethod
     def of(
@@ -89,6 +90,7 @@ class PublicNumbers:
             convex=scale.convex,
             hidden_layers=scale.hidden_layers,
             log_link=scale.log_link,
+            ordered=scale.ordered,
             **others,
         )
 

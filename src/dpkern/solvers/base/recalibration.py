@@ -32,10 +32,6 @@ bound Y, H the largest mean and w <= 1 the weight of a record,
     sum_i ( w_i y_i / Y - 1/2, w_i m_i / H - 1/2 )                                        C = 0.7072
 
 are the sums of targets and of means, by whose quotient all means are multiplied.
-
-Targets within a bound T have no such releases after a run, but one before it: of the sum of y / T,
-C = 1, whose mean is the first model's intercept. From 0 the steps that noise permits may be too few
-to come to an offset of targets, and with clipped gradients the other coefficients wait for it.
 """
 
 import math
@@ -53,6 +49,7 @@ from dpkern.kernels._blocks import in_blocks
 from dpkern.kernels.glm import loss_derivatives
 from dpkern.models.losses import LogLink, Loss, Poisson
 from dpkern.models.networks import MLP
+from dpkern.models.ordinal import AllThreshold
 from dpkern.models.penalties import Constraint
 from dpkern.privacy import Budget, split_budget
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum, RecordVectors, Vectors
@@ -97,6 +94,8 @@ _LEVEL_CLIP, _LARGEST_LEVEL = 0.7072, 3.0
 # Of the mean of targets: so many over n mu is its share of mu^2, within these bounds; none from the
 # last, times d^(3/2), on, where moments are exact, whose clip norm is that of targets around 0.
 _SHARE_M, _LEAST_SHARE_M, _MOST_SHARE_M, _EXACT_M = 45.0, 0.005, 0.2, 6000.0
+# Of the rates of ordered classes: so many over n mu is their share of mu^2, within these bounds.
+_SHARE_C, _LEAST_SHARE_C, _MOST_SHARE_C = 90.0, 0.02, 0.6
 # Bounds of the log of means of a log link without its own.
 _FAR = 300.0
 # Numbers that are in memory together for each of a few arrays.
@@ -110,7 +109,6 @@ SCORES = "recalibration: sum of scores of the line"
 RESIDUALS = "recalibration: sum of risks less labels"
 TEMPERATURE = "recalibration: sum of scores and information of the temperature"
 LEVEL = "recalibration: sums of targets and of means"
-MEAN = "sum of targets over their bound"
 
 NO_SLOPE = (
     "little learnt, as far as the releases tell: labels depend on the model's scores by a slope of "
@@ -298,13 +296,14 @@ def recalibration_share(
     binary = data.task == "classification" and isinstance(loss, Loss) and loss.name == "logistic"
     several = isinstance(loss, MLP) and loss.loss == "softmax" and not loss.hidden
     labels = binary or several
+    ordered = isinstance(loss, AllThreshold) and declaration.starts_at_rates
     counts = isinstance(loss, LogLink) and math.isfinite(loss.max_target)
     targets = isinstance(loss, Loss) and objective.has_units and data.intercept
     targets = targets and math.isfinite(data.target_bound)
     if (
         not (given["recalibrate"] and given["clip"] == "auto")
         or not (declaration.gaussian or persons is None)
-        or not (labels or counts or targets)
+        or not (labels or counts or targets or ordered)
         or declaration.estimates
         or budget is None
         or (data.is_weighted and not counts)
@@ -322,22 +321,14 @@ def recalibration_share(
         return Share(min(max(_SHARE_L / power, _LEAST_SHARE_L), _MOST_SHARE_L))
     if targets:
         return Share.of_targets(power, objective.dim)
+    if ordered:
+        return Share(min(max(_SHARE_C / power, _LEAST_SHARE_C), _MOST_SHARE_C))
     return Share.of_labels(power, objective.dim, several=several)
 
 
 def power_of_run(n: int, m: int, trust: str, mu: float) -> float:
     """Return n mu, or what it is under silo trust, where every silo adds noise."""
     return n * mu / math.sqrt(m if trust == "silo" else 1)
-
-
-def first_model(run: "Run") -> FloatArray:
-    """Return the first model of a run, public, with a released mean of targets as its intercept."""
-    objective, mu = run.objective, run.plan.recalibration_mu
-    w = objective.start()
-    if mu is None or not objective.has_units:
-        return w
-    w[-1] = _TargetMean(run, mu, None).find(objective.data.target_bound)
-    return w
 
 
 def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
@@ -347,6 +338,8 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     """
     plan, objective, mu = run.plan, run.objective, run.plan.recalibration_mu
     data, loss = objective.data, objective.loss
+    if isinstance(loss, AllThreshold):
+        return None
     if mu is None or plan.budget is None or objective.has_units or not np.isfinite(w).all():
         return LogMeans.of(loss) if isinstance(loss, Loss) else None
     margins = _Margins(w, objective.n_threads)
@@ -427,7 +420,7 @@ class _Margins:
         return _Margins, (self._w, self._n_threads)
 
 
-class _Releases:
+class Releases:
     """What the releases of a recalibration share: margins of two classes, which may be kept."""
 
     def __init__(self, run: "Run", mu: float, margins: _Margins | None) -> None:
@@ -523,7 +516,7 @@ class _Scaled:
         return loss_derivatives(y, slope * u + offset, loss="logistic")
 
 
-class _Line(_Releases):
+class _Line(Releases):
     """The releases of one line."""
 
     def __init__(
@@ -575,7 +568,7 @@ class _Shares:
         return vectors
 
 
-class _Level(_Releases):
+class _Level(Releases):
     """The release of the level of means."""
 
     def find(self, loss: LogLink, margins: _Margins) -> float:
@@ -594,21 +587,6 @@ class _Level(_Releases):
         units = np.exp(largest - largest.max())
         seen = float(shares @ (units * (1.0, -1.0))) / (std * float(np.linalg.norm(units)))
         return level * seen**2 / (seen**2 + 1.0) if seen * level > 0.0 else 0.0
-
-
-class _TargetMean(_Releases):
-    """The release of the mean of targets."""
-
-    def find(self, bound: float) -> float:
-        """Return it, less what the noise explains."""
-        (total,), std = self._release(MEAN, 1.0, self._mu, partial(_targets, bound), 1)
-        mean, error = bounded(float(total) / self._n, 1.0), std / self._n
-        return bound * mean * (mean**2 / (mean**2 + error**2))
-
-
-def _targets(bound: float, part: kernels.Data) -> Vectors:
-    """Return the vectors of targets over their bound."""
-    return lambda rows: np.clip(part.y[rows] / bound, -1.0, 1.0)[:, np.newaxis]
 
 
 @dataclass(frozen=True)
@@ -662,7 +640,7 @@ class _ClassScores:
         return vectors
 
 
-class _Scores(_Releases):
+class _Scores(Releases):
     """The releases of one temperature."""
 
     def __init__(self, run: "Run", scores: _ClassScores, largest: float, mu: float) -> None:

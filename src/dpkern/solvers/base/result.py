@@ -269,18 +269,20 @@ class SolverResult:
         return self.classes[z.argmax(axis=1) if z.ndim == 2 else (z > 0.0).astype(np.intp)]
 
     @property
-    def _loss(self) -> str:
+    def output_loss(self) -> str:
+        """The name of the loss of the model's outputs."""
         return self.oracle.loss if isinstance(self.oracle, MLP) else self.loss
 
     @property
     def predicts_probabilities(self) -> bool:
         """Whether the loss is one whose models predict probabilities."""
-        return self._loss in ("logistic", "softmax")
+        return self.output_loss in ("logistic", "probit", "softmax", "all_threshold")
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Predict class probabilities, shape (n, K), with columns in the order of `classes`.
 
-        They exist for the logistic loss and for perceptrons with "softmax".
+        They exist for the logistic and the probit loss, for perceptrons with "softmax", and for
+        `AllThreshold`.
 
         Raises
         ------
@@ -289,13 +291,15 @@ class SolverResult:
         """
         if not self.predicts_probabilities:
             raise ValueError(
-                "predict_proba needs the loss 'logistic' or 'softmax', this model has "
-                f"{self._loss!r}"
+                "predict_proba needs the loss 'logistic', 'probit' or 'softmax', this model has "
+                f"{self.output_loss!r}"
             )
         z = self.decision_function(X)
-        if self._loss == "softmax":
+        if z.ndim == 2:
             e = np.exp(z - z.max(axis=1, keepdims=True))
             return np.asarray(e / e.sum(axis=1, keepdims=True))
+        if self.output_loss == "probit":
+            return np.column_stack([scipy.special.ndtr(-z), scipy.special.ndtr(z)])
         e = np.exp(-np.abs(z))
         positive = np.where(z >= 0.0, 1.0, e) / (1.0 + e)
         return np.column_stack([1.0 - positive, positive])

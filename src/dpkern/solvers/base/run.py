@@ -25,18 +25,13 @@ from dpkern.privacy.certificate.report import release_lines
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.solvers.base.backends import CALL_ENTRIES, Request
 from dpkern.solvers.base.coefficients import CoefficientNoise
+from dpkern.solvers.base.first_model import first_model
 from dpkern.solvers.base.inference import Inference
 from dpkern.solvers.base.learning import LearningWatch
 from dpkern.solvers.base.objective import Objective, resolve_monitor, with_given_targets
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain, sources
 from dpkern.solvers.base.plan import RunPlan, resolve
-from dpkern.solvers.base.recalibration import (
-    Calibration,
-    LogMeans,
-    Temperature,
-    first_model,
-    recalibrate,
-)
+from dpkern.solvers.base.recalibration import Calibration, LogMeans, Temperature, recalibrate
 from dpkern.solvers.base.result import SolverResult, stored_model
 from dpkern.stream import PublicDraws
 
@@ -401,7 +396,7 @@ def begin(
         )
     if data.is_weighted:
         unread = f"{declaration.name}" if not declaration.weights else ""
-        unread = "a model that is not linear" if model is not None else unread
+        unread = "a model that is not linear" if model and not model.reads_weights else unread
         if arguments.get("operator") == "admm":
             unread = "the operator 'admm'"
         if unread:
@@ -422,4 +417,6 @@ def begin(
         data, loss = with_given_targets(data, loss)
         arguments = {**arguments, "loss": loss}
     objective = Objective(data, loss, **{name: arguments[name] for name in shared})
+    if model is not None:
+        arguments = {**arguments, "model": objective.loss}
     return Run(resolve(declaration, objective, budget, arguments), objective)

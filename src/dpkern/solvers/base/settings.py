@@ -42,6 +42,8 @@ from dpkern.solvers.base.public_numbers import (
 _EVERY_ROUND, _ONCE, _ONCE_TARGETS = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13), (0.5, 0.2, 0.2)
 _DIFFERENCES, _ANCHORED = (0.28, 0.35, 0.5), (0.5, 0.25, 0.25)
 _IN_TURN = (0.5, 0.25, 0.25)
+# Noise of ordered classes, whose probabilities no line mends: by n mu, within these bounds.
+_ORDERED_NOISE = (1e-4, 0.01, 0.1)
 # The largest clip norm in row_bound |phi'(0)|, and that of labels where the horizon is that of
 # penalties, which must not outweigh clipped gradients: nothing is longer.
 _LARGEST_CLIP, _PENALIZED_CLIP = 1.0, 2.0
@@ -64,7 +66,7 @@ _PERTURBED_SHARE = 0.25
 # Steps in 1 / smoothness. Those of labels rely on curvatures far below their bound, and on averages
 # of what oscillates: gradients of labels are bounded. Explicit ones of targets are at most 1, with
 # which no data diverge.
-_BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP = 16.0, 16.0, 4.0
+_BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _ORDERED_STEP = 16.0, 16.0, 4.0, 4.0
 _MOMENTUM = 0.95
 # The horizon, in inverses of the penalties' strength, after which they have settled.
 _SETTLED = 3.0
@@ -163,6 +165,9 @@ def clip_and_horizon(
     if numbers.mu == math.inf:
         return None if is_auto(clip) else clip, longest
     least, spread, growth = noise
+    if numbers.ordered:
+        slope, fewest, most = _ORDERED_NOISE
+        spread = growth = min(max(slope * 2.0 * numbers.mu / numbers.noise, fewest), most)
     largest = _LARGEST_CLIP
     if numbers.pull * longest > _SETTLED:
         longest = _SETTLED / numbers.pull
@@ -171,8 +176,9 @@ def clip_and_horizon(
     if is_auto(clip):
         start = numbers.row_bound * numbers.slope  # no gradient is longer at the start
         clip = min(max(growth * product / longest, least * start), largest * start)
-        # Of counts a smaller clip makes all means too small, and a larger one gains little.
-        clip = start if numbers.log_link else clip
+        # Of counts a smaller clip makes all means too small, and a larger one gains little; of
+        # ordered classes it makes rare ones too frequent.
+        clip = start if numbers.log_link or numbers.ordered else clip
     bounded = clip is not None and clip < math.inf
     return clip, min(longest, spread * product / clip) if bounded else longest
 
@@ -206,6 +212,7 @@ def descent(
     explicit = step == "step_size"
     if numbers.mu == math.inf or (explicit and not numbers.labels):
         bold = min(bold, 1.0)
+    bold = min(bold, _ORDERED_STEP) if numbers.ordered else bold
     clip, horizon = clip_and_horizon(numbers, given, steps * bold / L / (1.0 - most), noise)
     eta = horizon / steps  # the step that momentum makes of the option
     if explicit and numbers.pull > 0.0:

@@ -14,6 +14,7 @@ from dpkern.data import row_norms
 from dpkern.kernels.grids import mlp_factor_grid
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle, record_gradients
+from dpkern.models.ordinal import AllThreshold
 from dpkern.privacy.sampling.record_sampling import Rows
 from dpkern.solvers.base.backends import awaited
 from dpkern.solvers.base.run import Run
@@ -199,9 +200,28 @@ class RecordSums(Sums):
         return sums
 
 
+class OrdinalSums(RecordSums):
+    """Sums for ordered classes; those of differences are of vectors, as of a user's model."""
+
+    def __init__(self, run: Run, model: AllThreshold) -> None:
+        super().__init__(run, model)
+        self._model = {"classes": model.classes(self._data), "unit": model.unit}
+
+    async def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
+        how |= {**self._model, "saturate": self._run.plan.sizes_are_hidden}
+        return await self._run.sums(kernels.ordinal_gradient, w, **how)
+
+    def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
+        alone = self._data.each_alone(records)
+        how: dict[str, Any] = {**self._model, "n_threads": self._n_threads}
+        return kernels.ordinal_gradient(alone, w, clip=math.inf, **how)
+
+
 def sums_of(run: Run) -> Sums:
     """Return the sums for the run's model."""
     loss = run.objective.loss
     if isinstance(loss, MLP):
         return MlpSums(run, loss)
+    if isinstance(loss, AllThreshold):
+        return OrdinalSums(run, loss)
     return RecordSums(run, loss) if isinstance(loss, Oracle) else GlmSums(run)

@@ -1,0 +1,80 @@
+"""The first model of a run: 0, or what public numbers and releases before the first step say.
+
+Targets within a bound T have no such releases after a run, but one before it: of the sum of y / T,
+C = 1, whose mean is the first model's intercept. From 0 the steps that noise permits may be too few
+to come to an offset of targets, and with clipped gradients the other coefficients wait for it.
+
+Ordered classes have no line: their thresholds decide their probabilities. Their share is spent
+before the fit, for the counts of the K classes, whose rates the thresholds start at,
+
+    sum_i ( 1[y_i = k] - 1 / K )_k                                                        C = 1
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpkern import kernels
+from dpkern._typing import FloatArray
+from dpkern.models.ordinal import AllThreshold
+from dpkern.privacy.mechanisms.gaussian_sum import Vectors
+from dpkern.solvers.base.line_fits import bounded
+from dpkern.solvers.base.recalibration import Releases
+
+if TYPE_CHECKING:  # which imports this module
+    from dpkern.solvers.base.run import Run
+
+MEAN = "sum of targets over their bound"
+CLASSES = "recalibration: counts of ordered classes"
+
+
+def first_model(run: "Run") -> FloatArray:
+    """Return the first model of a run, public: of a released mean of targets, or released rates."""
+    objective, mu = run.objective, run.plan.recalibration_mu
+    loss, data, w = objective.loss, objective.data, objective.start()
+    if mu is not None and isinstance(loss, AllThreshold):
+        counts, std = _Counts(run, mu, None).find(loss.classes(data))
+        return loss.start_at(data, np.maximum(counts, 0.5 * std))
+    if mu is None or not objective.has_units:
+        return w
+    w[-1] = _TargetMean(run, mu, None).find(data.target_bound)
+    return w
+
+
+class _TargetMean(Releases):
+    """The release of the mean of targets."""
+
+    def find(self, bound: float) -> float:
+        """Return it, less what the noise explains."""
+        (total,), std = self._release(MEAN, 1.0, self._mu, partial(_targets, bound), 1)
+        mean, error = bounded(float(total) / self._n, 1.0), std / self._n
+        return bound * mean * (mean**2 / (mean**2 + error**2))
+
+
+def _targets(bound: float, part: kernels.Data) -> Vectors:
+    """Return the vectors of targets over their bound."""
+    return lambda rows: np.clip(part.y[rows] / bound, -1.0, 1.0)[:, np.newaxis]
+
+
+@dataclass(frozen=True)
+class _Indicators:
+    """The indicators of the classes of records, less 1 / K."""
+
+    classes: int
+
+    def vectors(self, part: kernels.Data) -> Vectors:
+        k = np.arange(self.classes)
+        of_one = (k[:, np.newaxis] == k) - 1.0 / self.classes
+        return lambda rows: of_one[np.maximum(part.y[rows], 0.0).astype(np.intp)]
+
+
+class _Counts(Releases):
+    """The release of the counts of classes."""
+
+    def find(self, classes: int) -> tuple[FloatArray, float]:
+        """Return the noisy counts, and the std of their noise."""
+        vectors = _Indicators(classes).vectors
+        sums, std = self._release(CLASSES, 1.0, self._mu, vectors, classes)
+        return sums + self._n / classes, std
