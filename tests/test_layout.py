@@ -10,7 +10,7 @@ import dpkern
 
 MODELS = (
     *("models", "models/losses", "models/terms", "models/penalties"),
-    *("models/scale", "models/oracles", "models/networks"),
+    *("models/scale", "models/oracles", "models/hazards", "models/networks"),
 )
 
 # Helpers that every module may use, which know of no other.
@@ -31,7 +31,10 @@ IMPORTS = {
     "models/penalties": {"models/terms"},
     "models/scale": {"kernels", "models/losses"},
     "models/oracles": {"kernels", "models/scale"},
-    "models/networks": {"kernels", "models/oracles", "models/scale", "models/losses"},
+    "models/hazards": {"kernels", "models/oracles", "models/scale", "models/losses"},
+    "models/networks": {
+        *("kernels", "models/hazards", "models/oracles", "models/scale", "models/losses"),
+    },
     "kernels": {"kernels", "_core", *MODELS, "stream"},
     "privacy": {"privacy/*", "stream"},
     # What is stated of a mechanism: from functions of epsilon to releases, certificates and files.
@@ -89,7 +92,7 @@ IMPORTS = {
     },
     "estimators": {
         *("estimators", "selection", "solvers", "solvers/base", "privacy/*", "data"),
-        *("models/networks", "models/losses"),
+        *("models/hazards", "models/networks", "models/losses"),
     },
     "plotting": set(),
     "forecast": {"solvers/base", "solvers/releases", "models/losses"},

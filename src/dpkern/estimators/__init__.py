@@ -9,8 +9,10 @@ from dpkern.estimators.counts import DPGammaRegressor, DPPoissonRegressor
 from dpkern.estimators.linear import DPLasso, DPLinearSVC, DPLogisticRegression, DPRidge
 from dpkern.estimators.perceptron import DPMLPClassifier
 from dpkern.estimators.search import PrivateSearchCV
+from dpkern.estimators.survival import DPDiscreteHazards
 
 __all__ = [
+    "DPDiscreteHazards",
     "DPGammaRegressor",
     "DPLasso",
     "DPLinearSVC",

@@ -9,6 +9,7 @@ from dpkern._warn import warn
 from dpkern.data import is_sparse
 from dpkern.data.blocks import AbsentRows
 from dpkern.data.notes import LABELS_READ, TASK_READ, WIDTH_READ
+from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
 from dpkern.models.terms import PenaltySum, Term
@@ -80,7 +81,8 @@ def notes_on_data(run: "Run") -> tuple[str, ...]:
     if party is not None and party.ledgers is not None:
         notes += [party.ledgers]
     notes += data.notes
-    if isinstance(loss, Oracle) and not isinstance(loss, MLP) and plan.budget is not None:
+    own = isinstance(loss, Oracle) and not isinstance(loss, MLP | DiscreteHazards)
+    if own and plan.budget is not None:
         varies = plan.sizes_are_hidden or plan.arguments["sampling"] == WITHOUT_REPLACEMENT
         place = ("", ", nor on its place in the batch") if varies else (", its place", "")
         notes += [OF_ITS_OWN.format(loss.name, *place)]

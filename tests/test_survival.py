@@ -1,0 +1,245 @@
+"""Times to events: a person is one record, and its follow-up is as private as the rest of it."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from scipy.linalg import sqrtm
+from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import dpkern as dpk
+from dpkern import kernels
+from dpkern.estimators import DPDiscreteHazards
+from dpkern.models.hazards import DiscreteHazards, cells_of, concordance
+from dpkern.models.oracles import check_gradients
+
+EDGES = (0.0, 1.0, 2.0, 4.0)
+K = len(EDGES) - 1
+BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
+
+
+def people(n=400, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n, d))
+    time = 2.5 * rng.exponential(np.exp(-X[:, 0]))
+    lost = rng.exponential(8.0, n)
+    return X, np.minimum(time, lost), time <= lost
+
+
+def hazard_data(X, time, event, edges=EDGES, **options):
+    classes = list(range(2 * len(edges) - 1))
+    y = cells_of(time, event, edges)
+    bounds = {"feature_range": (-1.0, 1.0), "task": "multiclass", "classes": classes}
+    return dpk.SiloData(X, y, [0, len(X)], **bounds, **options)
+
+
+def expanded(X, cells):
+    """Rows of people and intervals at risk, one by one, with their labels."""
+    rows = []
+    for x, cell in zip(X, cells, strict=True):
+        last = cell if cell < K else cell - K - 1
+        rows += [(*x, *np.eye(K)[k], float(cell == k)) for k in range(last + 1)]
+    return np.array(rows)
+
+
+def mean_loss(parameters, rows, n, link):
+    z = rows[:, :-1] @ parameters
+    if link == "logistic":
+        return (np.logaddexp(0.0, z) - rows[:, -1] * z).sum() / n
+    return np.where(rows[:, -1] == 1.0, -np.log(-np.expm1(-np.exp(z))), np.exp(z)).sum() / n
+
+
+def public_map(d, link):
+    """The matrix and shift from parameters to (beta, theta)."""
+    M = np.eye(d + K)
+    M[d:, d:] = np.real(sqrtm(0.25 * np.eye(K) + 1.0))
+    half = 0.5 ** (1.0 / K)
+    start = np.zeros(d + K)
+    start[d:] = math.log(-math.log(half)) if link == "cloglog" else -math.log(half / (1.0 - half))
+    return M, start
+
+
+def test_cells_are_intervals_and_whole_intervals_at_risk():
+    times = [0.0, 0.5, 1.0, 1.01, 4.0, 4.5, 0.0, 0.49, 0.5, 1.0, 2.9, 3.1, 9.0]
+    events = [1] * 6 + [0] * 7
+    expected = [0, 0, 0, 1, 2, K + 3, K, K, K + 1, K + 1, K + 2, K + 3, K + 3]
+    assert cells_of(times, events, EDGES).tolist() == expected
+    assert cells_of([3.0, 3.0], [True, False], (5.0, 6.0, 7.0)).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("link", ["cloglog", "logistic"])
+def test_gradients_are_those_of_the_rows_at_risk(link):
+    X, time, event = people(40)
+    cells, model = cells_of(time, event, EDGES), DiscreteHazards(EDGES, link)
+    M, start = public_map(2, link)
+    w = 0.3 * np.random.default_rng(1).standard_normal(2 + K)
+    losses, G = (f(w, X, cells.astype(float)) for f in (model.losses, model.gradients))
+    np.testing.assert_allclose(model.log_hazards(w), (start + M @ w)[2:], rtol=1e-14)
+    for i in range(len(X)):
+        rows = expanded(X[i : i + 1], cells[i : i + 1])
+        if not len(rows):
+            assert losses[i] == 0.0
+            assert not G[i].any()
+            continue
+        loss = lambda v, rows=rows: mean_loss(start + M @ v, rows, 1, link)  # noqa: E731
+        np.testing.assert_allclose(losses[i], loss(w), rtol=1e-12)
+        steps = 1e-6 * np.eye(len(w))
+        slopes = [(loss(w + step) - loss(w - step)) / 2e-6 for step in steps]
+        np.testing.assert_allclose(G[i], slopes, atol=1e-8)
+
+
+@pytest.mark.parametrize("link", ["cloglog", "logistic"])
+def test_without_a_budget_it_is_the_exact_minimiser(link):
+    X, time, event = people()
+    model = DiscreteHazards(EDGES, link)
+    data = hazard_data(X, time, event)
+    result = dpk.solve("auto", data, model=model, budget=None, rounds=3000, step_size=0.7)
+    rows = expanded(X, cells_of(time, event, EDGES))
+    how = {"args": (rows, len(X), link), "method": "BFGS", "options": {"gtol": 1e-9}}
+    exact = minimize(mean_loss, np.full(2 + K, -0.5), **how)
+    exact = minimize(mean_loss, exact.x, jac="3-point", **how).x
+    np.testing.assert_allclose(result.w[:2], exact[:2], atol=1e-7)
+    np.testing.assert_allclose(model.log_hazards(result.w), exact[2:], atol=1e-7)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_gradients_depend_on_their_own_person(sparse):
+    X, time, event = people(300, 40)
+    data = hazard_data(X, time, event)
+    if sparse:
+        from scipy.sparse import csr_array
+
+        y, classes = cells_of(time, event, EDGES), list(range(2 * K + 1))
+        kept = csr_array(np.where(np.abs(X) < 0.2, X, 0.0))
+        data = dpk.SiloData(kept, y, [0, 300], row_bound=2.0, task="multiclass", classes=classes)
+    check_gradients(DiscreteHazards(EDGES), data, trials=10)
+
+
+def test_neighbours_of_other_follow_up_stay_within_the_charge():
+    X, time, event = people(50)
+    data, rng = hazard_data(X, time, event), np.random.default_rng(2)
+    how = {"model": DiscreteHazards(EDGES), "budget": BUDGET, "rng": 7, "step_size": 1.0}
+    how |= {"rounds": 1, "returns": "last", "clip": 0.8}
+    base, largest = dpk.solve("auto", data, **how), 0.0
+    (release,) = base.privacy.releases
+    assert release.sensitivity >= 1.6
+    for exit_time, has_event in [(0.0, 1), (0.0, 0), (1.5, 1), (2.0, 0), (4.0, 1), (9.0, 0)]:
+        for x in (np.ones(2), -np.ones(2), rng.uniform(-1.0, 1.0, 2)):
+            rows, t, e = X.copy(), time.copy(), event.copy()
+            rows[3], t[3], e[3] = x, exit_time, has_event
+            other = dpk.solve("auto", hazard_data(rows, t, e), **how)
+            assert other.privacy.releases == base.privacy.releases
+            # The seeded noise is the same, so that models differ by sums alone.
+            largest = max(largest, 50.0 * np.linalg.norm(other.w - base.w))
+    assert 0.8 < largest <= release.sensitivity
+
+
+def test_far_margins_give_bounded_sums():
+    X, time, event = people(50)
+    model, cells = DiscreteHazards(EDGES), cells_of(time, event, EDGES).astype(float)
+    for w in (np.full(2 + K, 1e3), np.full(2 + K, -1e3), np.full(2 + K, 1e200)):
+        with np.errstate(all="ignore"):
+            G = model.gradients(w, X, cells)
+        total = kernels.clip_and_sum(G[:1], clip=1.0, grid=2.0**-30)[0]
+        assert np.linalg.norm(total) <= 1.0
+
+
+def test_certificates_say_nothing_of_follow_up():
+    X, time, event = people(60)
+    early, nobody = np.full(60, 0.2), np.zeros(60, dtype=bool)
+    fits = [
+        DPDiscreteHazards(intervals=EDGES, feature_range=(-1, 1), random_state=1).fit(
+            X, np.column_stack([t, e])
+        )
+        for t, e in ((time, event), (early, ~nobody), (early, nobody))
+    ]
+    assert len({str(fit.privacy_.declared) for fit in fits}) == 1
+    assert len({str(fit.privacy_.releases) for fit in fits}) == 1
+    assert len({str(fit.result_.parameters) for fit in fits}) == 1
+    assert not any("taken as true of the model" in note for note in fits[0].privacy_.notes)
+
+
+def test_errors_name_counts_and_no_times():
+    X, time, event = people(20)
+    model = DPDiscreteHazards(intervals=EDGES, feature_range=(-1, 1))
+    for bad, text in ((math.nan, "finite and not negative, got 1 of 20"), (-777.0, "got 1 of 20")):
+        t = time.copy()
+        t[4] = bad
+        with pytest.raises(ValueError, match=text) as caught:
+            model.fit(X, np.column_stack([t, event]))
+        assert "777" not in str(caught.value)
+    with pytest.raises(ValueError, match="event must be True or False, or 1 or 0, got 20 of 20"):
+        model.fit(X, np.column_stack([time, event + 3]))
+    with pytest.raises(ValueError, match="y must have two columns, time and event"):
+        model.fit(X, time)
+    with pytest.raises(ValueError, match="intervals must be given"):
+        DPDiscreteHazards().fit(X, np.column_stack([time, event]))
+    for edges in ((0.0,), (0.0, 0.0), (1.0, 0.5), (-1.0, 2.0)):
+        with pytest.raises(ValueError, match="edges must be two or more increasing times"):
+            DiscreteHazards(edges)
+    with pytest.raises(ValueError, match="link must be 'cloglog' or 'logistic', got 'probit'"):
+        DiscreteHazards(EDGES, "probit")
+    data = dpk.SiloData(X, event, [0, 20], row_bound=1.0)
+    with pytest.raises(ValueError, match="data must have the 7 cells of 3 intervals"):
+        dpk.solve("auto", data, model=DiscreteHazards(EDGES), budget=BUDGET)
+
+
+def test_concordance_is_that_of_all_pairs():
+    rng = np.random.default_rng(3)
+    t, e, s = rng.integers(1, 9, 80), rng.random(80) < 0.6, rng.integers(0, 6, 80)
+    pairs = concordant = 0.0
+    for i in np.flatnonzero(e):
+        later = (t > t[i]) | ((t == t[i]) & ~e)
+        pairs += later.sum()
+        concordant += (s[i] > s[later]).sum() + 0.5 * (s[i] == s[later]).sum()
+    assert concordance(t, e, s) == concordant / pairs
+    with pytest.raises(ValueError, match="comparable pair"):
+        concordance([1.0, 2.0], [False, False], [0.0, 1.0])
+
+
+def test_survival_functions_are_those_of_the_hazards(tmp_path):
+    X, time, event = people(2000)
+    y = np.array(list(zip(event, time, strict=True)), dtype=[("event", "?"), ("time", "f8")])
+    range_ = ([-1.0, -1.0], [1.0, 3.0])
+    how = {"intervals": EDGES, "feature_range": range_, "random_state": 1}
+    for link in ("cloglog", "logistic"):
+        model = DPDiscreteHazards(20.0, 1e-6, link=link, **how).fit(X, y)
+        z = (X @ model.coef_)[:, np.newaxis] + model.baseline_
+        stays = np.exp(-np.exp(z)) if link == "cloglog" else 1.0 / (1.0 + np.exp(z))
+        S = model.predict_survival_function(X)
+        np.testing.assert_allclose(S[:, 1:], np.cumprod(stays, axis=1), atol=1e-12)
+        assert np.all(S[:, 0] == 1.0)
+        ratio = dict(zip(("x0", "x1"), np.exp(model.coef_), strict=True))
+        assert model.hazard_ratios_ == pytest.approx(ratio)
+        assert np.ptp(model.predict(X) - X @ model.coef_) < 1e-12
+        assert model.score(X, y) == concordance(time, event, model.predict(X))
+        assert abs(model.coef_[0] - 1.0) < 0.3 or link == "logistic"
+        rows = {row.name: row.coefficient for row in model.result_.coefficients()}
+        assert rows["x0"] == pytest.approx(model.coef_[0])
+        total = np.logaddexp.reduce(model.baseline_)
+        assert rows["intercept"] == pytest.approx(total, rel=1e-12)
+        assert f"by the link {link}" in model.result_.methods()
+        path = tmp_path / "model.npz"
+        model.result_.save(path)
+        loaded = dpk.load(path)
+        np.testing.assert_array_equal(loaded.predict(X), model.result_.predict(X))
+        assert re.search("hazard|odds", loaded.coefficients().unit)
+
+
+def test_estimator_takes_part_in_scikit_learn():
+    X, time, event = people(600)
+    y = np.column_stack([time, event])
+    model = DPDiscreteHazards(5.0, intervals=EDGES, feature_range=(-1, 1), random_state=0)
+    pipe = make_pipeline(FunctionTransformer(), clone(model))
+    assert cross_val_score(pipe, X, y, cv=3).mean() > 0.6
+    assert model.set_params(alpha=0.1).get_params()["alpha"] == 0.1
+    silos = np.arange(600) % 2
+    fit = clone(model).fit(X, y, silos=silos)
+    assert fit.privacy_.declared["sizes"] == (300, 300)
+    with pytest.raises(TypeError, match="has no argument 'sample_weight'"):
+        model.fit(X, y, sample_weight=np.ones(600))
