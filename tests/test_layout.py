@@ -84,7 +84,7 @@ IMPORTS = {
     },
     "candidates": {"solvers", "solvers/base", "privacy/*", "data", "models/networks"},
     "evaluation": {
-        *("evaluation", "solvers", "privacy/*", "data"),
+        *("evaluation", "solvers", "privacy/*", "data", "models/hazards"),
     },
     "selection": {
         *("candidates", "evaluation", "solvers", "solvers/base", "privacy/*", "kernels", "data"),

@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -15,12 +16,18 @@ from sklearn.preprocessing import FunctionTransformer
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.estimators import DPDiscreteHazards
+from dpkern.evaluation.survival import _counts
 from dpkern.models.hazards import DiscreteHazards, cells_of, concordance
 from dpkern.models.oracles import check_gradients
+from dpkern.privacy import NoiseStream
+from dpkern.privacy.certificate.ledger import Ledger
+from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 
 EDGES = (0.0, 1.0, 2.0, 4.0)
 K = len(EDGES) - 1
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
+with warnings.catch_warnings(action="ignore"):
+    LARGE = dpk.Budget(mu=1e3)
 
 
 def people(n=400, d=2, seed=0):
@@ -243,3 +250,159 @@ def test_estimator_takes_part_in_scikit_learn():
     assert fit.privacy_.declared["sizes"] == (300, 300)
     with pytest.raises(TypeError, match="has no argument 'sample_weight'"):
         model.fit(X, y, sample_weight=np.ones(600))
+
+
+def curves_of(time, event, edges=EDGES, **options):
+    how = {"edges": edges, "budget": BUDGET, "rng": 1} | options
+    return dpk.survival_curve(time, event, **how)
+
+
+def kaplan_meier(time, event, edges):
+    survival, hazard, found = 1.0, 0.0, [(1.0, 0.0)]
+    for edge, previous in zip(edges[1:], edges[:-1], strict=True):
+        at_risk = np.count_nonzero(time > previous)
+        h = np.count_nonzero(event & (time > previous) & (time <= edge)) / at_risk
+        survival, hazard = survival * (1.0 - h), hazard - math.log(1.0 - h)
+        found.append((survival, hazard))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+def test_curves_tend_to_those_without_noise(neighbours):
+    rng = np.random.default_rng(0)
+    time, event = rng.integers(1, 7, 900).astype(float), rng.random(900) < 0.6
+    group, edges = rng.choice(["a", "b"], 900, p=[0.7, 0.3]), range(7)
+    how = {"neighbours": neighbours, "budget": LARGE}
+    if neighbours == "add_remove":
+        how["public_size"] = 1000
+    curves = curves_of(time, event, edges, groups=group, levels=["b", "a"], **how)
+    assert list(curves.curves) == ["b", "a"]
+    for name, c in curves.curves.items():
+        t, e = time[group == name], event[group == name]
+        S, H = kaplan_meier(t, e, edges).T
+        np.testing.assert_allclose(c.survival, S, atol=1e-3)
+        np.testing.assert_allclose(c.hazard, H, atol=1e-2)
+        at_risk = [np.count_nonzero(t > k) for k in range(6)]
+        np.testing.assert_allclose(c.at_risk[:6], at_risk, atol=0.1)
+    together = curves_of(time, event, edges, **how)["all"]
+    np.testing.assert_allclose(together.survival, kaplan_meier(time, event, edges)[:, 0], atol=1e-3)
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+def test_tables_of_neighbours_stay_within_the_charge(neighbours):
+    _, time, event = people(60)
+
+    def table(t, e, groups):
+        cells = cells_of(t, e, EDGES) + (2 * K + 1) * np.asarray(groups)
+        sums, ledger = _counts(cells, 2 * (2 * K + 1)), Ledger(None)
+        channel = Channel(ledger, NoiseStream(3), SEEN_BY["central"], neighbours)
+        return sums.release(channel, len(t), 60, 0.5)[0], ledger.releases[0].sensitivity
+
+    group = np.arange(60) % 2
+    base, charged = table(time, event, group)
+    exact = math.sqrt(2.0) if neighbours == "replace_one" else 1.0
+    assert exact < charged < 1.001 * exact
+    moved = []
+    for exit_time in (0.0, 0.4, 1.0, 3.9, 4.0, 99.0):
+        for has_event in (False, True):
+            t, e = np.append(time[:-1], exit_time), np.append(event[:-1], has_event)
+            g = np.append(group[:-1], 0)
+            if neighbours == "add_remove":
+                t, e, g = (np.append(x, x[-1]) for x in (t, e, g))
+                t[-2], e[-2], g[-2] = time[-1], event[-1], group[-1]
+            moved.append(np.linalg.norm(table(t, e, g.astype(int))[0] - base))
+    assert 0.9 < max(moved) <= charged
+
+
+def test_curves_say_what_they_rest_on(tmp_path):
+    _, time, event = people(300)
+    account = dpk.Accountant(tmp_path / "study.ledger", epsilon=1.1, delta=1e-5)
+    curves = curves_of(time, event, rng=None, accountant=account)
+    privacy = curves.privacy
+    assert privacy.epsilon(1e-6) <= 1.0
+    assert len(privacy.releases) == 1
+    assert privacy.declared == {"edges": EDGES, "groups": ("all",), "size": 300}
+    others = curves_of(np.zeros(300), np.ones(300)).privacy
+    assert (others.declared, others.releases) == (privacy.declared, privacy.releases)
+    privacy.save(tmp_path / "curves.json")
+    assert dpk.verify(tmp_path / "curves.json")
+    with pytest.raises(dpk.BudgetSpentError):
+        curves_of(time, event, rng=None, accountant=account)
+    assert "spent epsilon" in str(curves)
+    assert "<table" in curves._repr_html_()
+
+
+def test_curves_end_where_noise_hides_who_is_at_risk():
+    _, time, event = people(300)
+    edges = (*EDGES, 30.0, 60.0)
+    c = curves_of(np.minimum(time, 29.0), event, edges)["all"]
+    assert np.all(np.isfinite(c.survival[:3]))
+    assert np.isnan(c.survival[-1])
+    assert (c.low[-1], c.band_low[-1], c.hazard_high[-1]) == (0.0, 0.0, math.inf)
+    shown = c.survival[np.isfinite(c.survival)]
+    assert np.all(np.diff(shown) <= 0.0)
+    assert np.all((c.low <= c.high) & (c.band_low <= c.low) & (c.band_high >= c.high))
+    nobody = curves_of(np.zeros(2), np.zeros(2))["all"]
+    assert np.isfinite(nobody.low).all()
+
+
+def test_wrong_curves_are_refused_before_a_release(tmp_path):
+    _, time, event = people(30)
+    account = dpk.Accountant(tmp_path / "study.ledger", epsilon=1.0, delta=1e-5)
+    for options, text in (
+        ({"edges": (1.0, 1.0)}, "edges must be two or more increasing times"),
+        ({"edges": np.arange(3000.0)}, "at most 4000 cells"),
+        ({"groups": ["a"] * 30}, "levels must be given with groups"),
+        ({"groups": ["a"] * 30, "levels": ["a", "a"]}, "two or more distinct groups"),
+        ({"groups": ["z"] * 30, "levels": ["a", "b"]}, "got 30 of 30 others"),
+        ({"groups": [1] * 30, "levels": ["a", "b"]}, "got 30 of 30 others"),
+        ({"neighbours": "add_remove"}, "public_size must be given"),
+        ({"confidence": 1.0}, "confidence must lie strictly"),
+    ):
+        with pytest.raises(ValueError, match=text) as caught:
+            curves_of(time, event, accountant=account, **options)
+        assert "'z'" not in str(caught.value)
+    with pytest.raises(ValueError, match="time must hold at least one person"):
+        curves_of(np.zeros(0), np.zeros(0, dtype=bool))
+    with pytest.raises(TypeError, match="event must be True or False for each time"):
+        curves_of(time, event[:-1])
+    assert not account.entries
+
+
+def test_curves_are_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    _, time, event = people(300)
+    path = tmp_path / "curve.png"
+    curves_of(time, event, groups=np.arange(300) % 2, levels=[0, 1]).plot(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("n", "budget", "how"),
+    [
+        (5000, dpk.Budget(epsilon=1.0, delta=1e-6), {}),
+        (1000, dpk.Budget(epsilon=0.5, delta=1e-6), {}),
+        (2000, dpk.Budget(epsilon=10.0, delta=1e-6), {"groups": 2}),
+        (3000, dpk.Budget(epsilon=1.0, delta=1e-6), {"neighbours": "add_remove"}),
+    ],
+)
+def test_bands_cover_the_curve_of_the_population(n, budget, how):
+    rng, edges, runs = np.random.default_rng(5), np.linspace(0.0, 6.0, 9), 400
+    S, inside, at_edges, options = np.exp(-0.2 * edges), 0, 0, dict(how)
+    for r in range(runs):
+        times = rng.exponential(5.0, n)
+        lost = np.minimum(rng.uniform(0.0, 9.0, n), 6.0)
+        if "groups" in how:
+            options |= {"groups": rng.integers(0, 2, n), "levels": [0, 1]}
+        if "neighbours" in how:
+            options["public_size"] = n
+        curves = curves_of(
+            np.minimum(times, lost), times <= lost, edges, budget=budget, rng=r, **options
+        )
+        c = next(iter(curves.curves.values()))
+        inside += np.all((c.band_low <= S) & (c.band_high >= S))
+        at_edges += np.mean(((c.low <= S) & (c.high >= S))[1:])
+    # Standard error 1.1 % of bands, less of means over edges.
+    assert 0.92 < inside / runs < 0.98
+    assert 0.93 < at_edges / runs < 0.97

@@ -4,5 +4,17 @@ from dpkern.evaluation.description import Description, Histogram, describe
 from dpkern.evaluation.estimates import Statistic
 from dpkern.evaluation.evaluate import Evaluation, evaluate
 from dpkern.evaluation.figures import Score
+from dpkern.evaluation.survival import Curve, SurvivalCurves, survival_curve
 
-__all__ = ["Description", "Evaluation", "Histogram", "Score", "Statistic", "describe", "evaluate"]
+__all__ = [
+    "Curve",
+    "Description",
+    "Evaluation",
+    "Histogram",
+    "Score",
+    "Statistic",
+    "SurvivalCurves",
+    "describe",
+    "evaluate",
+    "survival_curve",
+]
