@@ -257,7 +257,7 @@ class Column:
         """
         if self.n_stored < 2:
             return float(self.n_stored)
-        return 1.0 + float(self._scaled(np.array([cast(float, self.missing)]))[0]) ** 2
+        return 1.0 + float(self.scaled(np.array([cast(float, self.missing)]))[0]) ** 2
 
     def entries(self, values: Any, missing: frozenset[str], start: int) -> list[Entry]:
         """Return the stored entries of the rows; the column's features begin at `start`."""
@@ -270,7 +270,7 @@ class Column:
         absent = np.isnan(x)
         if self.missing is not None:
             x[absent] = self.missing
-            return [(start, self._scaled(x)), (start + 1, absent)]
+            return [(start, self.scaled(x)), (start + 1, absent)]
         if absent.any():
             raise RowError(
                 f"column {self.name!r} must have no missing values, got "
@@ -278,7 +278,7 @@ class Column:
                 f'stands for one under "missing" of the column',
                 int(np.argmax(absent)),
             )
-        return [(start, self._scaled(x))]
+        return [(start, self.scaled(x))]
 
     def amounts(self, values: Any, missing: frozenset[str]) -> Float64Array:
         """Return the numbers of a column of weights or exposures, clamped to [lo, hi]."""
@@ -396,8 +396,8 @@ class Column:
                 f"column {self.name!r} must hold numbers, text or missing values, got others"
             ) from error
 
-    def _scaled(self, x: Float64Array) -> Float64Array:
-        """Clamp x, without NaN, to [lo, hi] and map it to [-1, 1]."""
+    def scaled(self, x: Float64Array) -> Float64Array:
+        """Return numbers, without NaN, clamped to [lo, hi] and mapped to [-1, 1]."""
         lo, hi = cast(float, self.lo), cast(float, self.hi)
         x = np.clip(x, lo, hi) - lo
         share = x / (hi - lo) if self.scale == "linear" else np.log1p(x) / math.log1p(hi - lo)
