@@ -1,8 +1,12 @@
-"""Derived features are functions of one encoded record, with a proved bound and true names."""
+"""Derived features and dates are functions of one record, with a proved bound and true names."""
 
 import json
+import math
+from datetime import date, datetime
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -174,3 +178,46 @@ def test_features_of_one_name_are_refused():
         Schema(COLUMNS, derived=[DERIVED[3], DERIVED[3]])
     with pytest.raises(TypeError, match=r"derived must be dpkern\.data\.Derived"):
         Schema(COLUMNS, derived=["age"])
+
+
+# dates
+
+
+BORN = Column("born", "number", lo=0, hi=36_525, since="1900-01-01", missing=18_000)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["1900-01-02", "1999-12-31", ""],
+        ["1900-01-02T23:59", " 1999-12-31 ", None],
+        [date(1900, 1, 2), datetime(1999, 12, 31, 12), math.nan],
+        np.array(["1900-01-02", "1999-12-31", "NaT"], dtype="datetime64[D]"),
+        pd.Series(pd.to_datetime(["1900-01-02", "1999-12-31", None])),
+        pd.Series([pd.Timestamp(1900, 1, 2), pd.Timestamp(1999, 12, 31), pd.NaT], dtype=object),
+        pl.Series([date(1900, 1, 2), date(1999, 12, 31), None]),
+    ],
+    ids=lambda values: type(values).__name__,
+)
+def test_dates_are_days_since_a_public_one(values):
+    schema = Schema([BORN, SEX])
+    E = schema.encode({"born": values, "sex": ["F", "M", "F"]})
+    expected = [2.0 / 36_525 - 1.0, 2.0 * 36_523 / 36_525 - 1.0, 2.0 * 18_000 / 36_525 - 1.0]
+    np.testing.assert_allclose(E[:, 0], expected, rtol=1e-15)
+    assert E[:, 1].tolist() == [0.0, 0.0, 1.0]
+    assert Schema.from_dict(schema.to_dict()) == schema
+    assert "since" not in AGE.to_dict()
+    assert BORN.unit[0] == "days from 1900-01-01 to born"
+
+
+def test_what_is_no_date_is_refused_with_its_row():
+    schema = Schema([BORN, SEX])
+    for value in ("31.12.1999", "1999-13-01", 7.5, "soon"):
+        with pytest.raises((TypeError, ValueError), match="must hold dates such as") as caught:
+            schema.encode({"born": ["1950-01-01", value], "sex": ["F", "M"]})
+        assert str(value) not in str(caught.value).replace("2020-01-31", "")
+        assert "row 1" in str(caught.value)
+    with pytest.raises(ValueError, match="since of column 'born' must be a date such as"):
+        Column("born", "number", lo=0, hi=1, since="1.1.1900")
+    with pytest.raises(ValueError, match="since of column 'x' must be absent"):
+        Column("x", "category", categories=["a", "b"], since="1900-01-01")
