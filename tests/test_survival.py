@@ -3,6 +3,7 @@
 import math
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from sklearn.preprocessing import FunctionTransformer
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.estimators import DPDiscreteHazards
+from dpkern.evaluation import concordance_index
 from dpkern.evaluation.survival import _counts
-from dpkern.models.hazards import DiscreteHazards, cells_of, concordance
+from dpkern.models.hazards import DiscreteHazards, cells_of, comparable_pairs, concordance
 from dpkern.models.oracles import check_gradients
 from dpkern.privacy import NoiseStream
 from dpkern.privacy.certificate.ledger import Ledger
@@ -204,7 +206,8 @@ def test_concordance_is_that_of_all_pairs():
         later = (t > t[i]) | ((t == t[i]) & ~e)
         pairs += later.sum()
         concordant += (s[i] > s[later]).sum() + 0.5 * (s[i] == s[later]).sum()
-    assert concordance(t, e, s) == concordant / pairs
+    assert concordance(t, e, s) == pytest.approx(concordant / pairs, rel=1e-14)
+    assert comparable_pairs(t, e, s) == (2 * concordant - pairs, pairs)
     with pytest.raises(ValueError, match="comparable pair"):
         concordance([1.0, 2.0], [False, False], [0.0, 1.0])
 
@@ -406,3 +409,85 @@ def test_bands_cover_the_curve_of_the_population(n, budget, how):
     # Standard error 1.1 % of bands, less of means over edges.
     assert 0.92 < inside / runs < 0.98
     assert 0.93 < at_edges / runs < 0.97
+
+
+# concordance
+
+
+def moved_pairs(t, e, s, other):
+    a, b = comparable_pairs(t, e, s), comparable_pairs(*other)
+    return math.hypot(a[0] - b[0], 55 / 32 * (a[1] - b[1]))
+
+
+def test_a_person_moves_pairs_by_the_sensitivity_at_most():
+    rng, n, largest = np.random.default_rng(0), 25, 0.0
+    for _ in range(300):
+        levels = rng.integers(1, 30)
+        t, s = rng.integers(1, 9, n).astype(float), rng.integers(0, levels, n).astype(float)
+        e = rng.random(n) < rng.random()
+        for time, event, risk in ((0.0, 1, -1.0), (0.0, 0, 1.0), (99.0, 1, 99.0), (0.0, 1, 99.0)):
+            other = tuple(np.append(x[1:], y) for x, y in ((t, time), (e, event), (s, risk)))
+            first = tuple(np.append(x[1:], y) for x, y in ((t, 0.0), (e, 1), (s, 99.0)))
+            largest = max(largest, moved_pairs(*first, other), moved_pairs(t, e, s, other))
+    assert largest == 2 * (n - 1)
+
+
+def test_concordance_is_released_with_its_interval(tmp_path):
+    X, time, event = people(4000)
+    risk, runs = X[:, 0] + 0.5 * X[:, 1], []
+    exact = concordance(time, event, risk)
+    for seed in range(60):
+        runs.append(concordance_index(risk, time, event, budget=BUDGET, rng=seed))
+    (score,) = {run.scores["concordance"].noise_std for run in runs[:1]}
+    off = np.array([run.concordance - exact for run in runs])
+    assert 0.75 < off.std() / score < 1.3
+    assert abs(off.mean()) < 4 * score / math.sqrt(60)
+    assert all(s.low < exact < s.high for run in runs for s in run.scores.values())
+    privacy = runs[0].privacy
+    assert privacy.releases[0].sensitivity >= 2 * 3999
+    assert privacy.declared == {"concordance": "of times to an event", "size": 4000}
+    privacy.save(tmp_path / "c.json")
+    assert dpk.verify(tmp_path / "c.json")
+    assert "concordance" in str(runs[0])
+    nothing = concordance_index(risk, time, np.zeros(4000), budget=BUDGET, rng=1)
+    assert nothing.privacy.releases == privacy.releases
+    assert math.isnan(nothing.concordance)
+    assert (nothing.scores["concordance"].low, nothing.scores["concordance"].high) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("risk", [[1.0], [math.nan, 1.0], ["a", "b"]])
+def test_wrong_risks_are_refused(risk):
+    with pytest.raises(ValueError, match="risk must be finite numbers of shape"):
+        concordance_index(risk, [1.0, 2.0], [True, False], budget=BUDGET)
+    with pytest.raises(ValueError, match="time must hold 2 to"):
+        concordance_index([1.0], [1.0], [True], budget=BUDGET)
+
+
+@pytest.mark.statistical
+def test_intervals_of_concordance_cover_that_of_the_population():
+    rng, inside = np.random.default_rng(0), 0
+    X, time, event = people(300_000, seed=9)
+    population = concordance(time, event, X[:, 0])
+    for r in range(200):
+        drawn = rng.integers(0, 300_000, 1500)
+        found = concordance_index(
+            X[drawn, 0], time[drawn], event[drawn], budget=BUDGET, rng=r
+        ).scores["concordance"]
+        inside += found.low <= population <= found.high
+    assert inside >= 190
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+def test_verify_refuses_other_edges_groups_and_sizes(neighbours):
+    _, time, event = people(300)
+    how = {"neighbours": neighbours} | ({"public_size": 300} if neighbours == "add_remove" else {})
+    curves = curves_of(time, event, groups=np.arange(300) % 2, levels=[0, 1], **how).privacy
+    pairs = concordance_index(time, time, event, budget=BUDGET, rng=1).privacy
+    for privacy, changes in (
+        (curves, {"edges": (0.0, 1.0), "groups": ("0", "1", "2")}),
+        (pairs, {"size": 301}),
+    ):
+        assert dpk.verify(privacy.to_dict())
+        for key, value in changes.items():
+            edited = replace(privacy, declared={**privacy.declared, key: value})
+            assert not dpk.verify(edited.to_dict())

@@ -4,7 +4,7 @@ from dpkern.evaluation.description import Description, Histogram, describe
 from dpkern.evaluation.estimates import Statistic
 from dpkern.evaluation.evaluate import Evaluation, evaluate
 from dpkern.evaluation.figures import Score
-from dpkern.evaluation.survival import Curve, SurvivalCurves, survival_curve
+from dpkern.evaluation.survival import Curve, SurvivalCurves, concordance_index, survival_curve
 
 __all__ = [
     "Curve",
@@ -14,6 +14,7 @@ __all__ = [
     "Score",
     "Statistic",
     "SurvivalCurves",
+    "concordance_index",
     "describe",
     "evaluate",
     "survival_curve",

@@ -1,7 +1,8 @@
-"""Kaplan-Meier and Nelson-Aalen curves from one released table of counts."""
+"""Kaplan-Meier and Nelson-Aalen curves from one released table of counts, and concordance."""
 
 from __future__ import annotations  # help() then shows type aliases by name
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,13 +19,15 @@ from dpkern._text import aligned, rounded_up
 from dpkern._typing import FloatArray, IntArray
 from dpkern.data.labels import labels
 from dpkern.evaluation.estimates import FEWEST
-from dpkern.evaluation.evaluate import PUBLIC_SIZE
+from dpkern.evaluation.evaluate import HELD_OUT, PUBLIC_SIZE, ROW_WISE, Evaluation
+from dpkern.evaluation.figures import Score
 from dpkern.evaluation.sums import LARGER, Sums
-from dpkern.models.hazards import cells_of, checked_edges
+from dpkern.models.hazards import cells_of, checked_edges, comparable_pairs
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.privacy.central import CentralReleases
 from dpkern.privacy.certificate.identity import NOT_STATED
+from dpkern.privacy.mechanisms.concordance import MOST_RECORDS, release_comparable
 
 #: The curve of all people, where there are no groups.
 ALL = "all"
@@ -207,8 +210,7 @@ def survival_curve(
     """
     run = CentralReleases(budget, accountant, neighbours=neighbours)
     points = checked_edges("edges", list(edges) if isinstance(edges, range) else edges)
-    if not 1e-9 <= probability("confidence", confidence) <= 1.0 - 1e-9:
-        raise ValueError(f"confidence must be from 1e-9 to 1 - 1e-9, got {confidence!r}")
+    z = _quantile(confidence)
     add_remove, cells = neighbours == "add_remove", cells_of(time, event, points)
     if add_remove != (public_size is not None):
         need = "given" if add_remove else "None"
@@ -233,8 +235,79 @@ def survival_curve(
     counts = released.reshape(shape)
     if not add_remove:
         counts = counts + (n - counts.sum()) / counts.size
-    curves = _curves(np.asarray(points), counts, std, None if add_remove else n, confidence)
+    curves = _curves(np.asarray(points), counts, std, None if add_remove else n, z, confidence)
     return SurvivalCurves(dict(zip(names, curves, strict=True)), confidence, std, privacy)
+
+
+def concordance_index(
+    risk: ArrayLike,
+    time: ArrayLike,
+    event: ArrayLike,
+    *,
+    budget: Budget,
+    confidence: float = 0.95,
+    accountant: Accountant | None = None,
+    rng: int | NoiseStream | None = None,
+) -> Evaluation:
+    """Release Harrell's concordance of risks and times to an event.
+
+    Parameters
+    ----------
+    risk : array_like of shape (n,)
+        What a public or released model says of each person, higher for earlier events, such as
+        `DPDiscreteHazards.predict`: a function of the person alone.
+    time, event : array_like of shape (n,)
+        As for `survival_curve`, of people whom the model was not fitted on.
+    budget, confidence, accountant, rng
+        As for `survival_curve`.
+
+    Returns
+    -------
+    Evaluation
+        With the score "concordance". Its interval is for the noise and a bound of the sampling, and
+        wider than it need be.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument is not as described; nothing is released.
+
+    Notes
+    -----
+    Released are the concordant less the discordant pairs and the comparable ones, of the
+    sensitivity 2 (n - 1) together where a record is replaced (docs/proofs/survival.md).
+
+    Examples
+    --------
+    >>> risk = model.predict(X_test)
+    >>> dpkern.evaluation.concordance_index(risk, time, event, budget=budget).concordance
+    """
+    run = CentralReleases(budget, accountant, neighbours="replace_one")
+    z = _quantile(confidence)
+    pairs, n = comparable_pairs(time, event, risk), len(np.asarray(time))
+    if not 2 <= n <= MOST_RECORDS:
+        raise ValueError(f"time must hold 2 to {MOST_RECORDS} people, got {n}")
+    with run.charged("concordance_index", 2, rng) as channel:
+        S, D, std, of_pairs = release_comparable(channel, pairs, n, run.record_mu)
+    privacy = run.certificate(
+        {"concordance": "of times to an event", "size": n}, sources={}, notes=(HELD_OUT, ROW_WISE)
+    )
+    score = Score(np.nan, 0.0, 1.0, np.inf)
+    if FEWEST * of_pairs <= D:
+        theta = min(max(S / D, -1.0), 1.0)
+        value, noise = 0.5 + 0.5 * theta, 0.5 * math.hypot(std, theta * of_pairs) / D
+        # Hoeffding: the variance of a mean over pairs is at most 2 / n of that of a pair.
+        sampling = 2.0 * value * (1.0 - value) / (n * min(2.0 * D / (n * (n - 1.0)), 1.0))
+        width = z * math.sqrt(noise**2 + sampling)
+        score = Score(value, max(value - width, 0.0), min(value + width, 1.0), noise)
+    return Evaluation({"concordance": score}, confidence, privacy)
+
+
+def _quantile(confidence: float) -> float:
+    """Return the deviations of a normal distribution that hold the probability."""
+    if not 1e-9 <= probability("confidence", confidence) <= 1.0 - 1e-9:
+        raise ValueError(f"confidence must be from 1e-9 to 1 - 1e-9, got {confidence!r}")
+    return NormalDist().inv_cdf(0.5 + 0.5 * confidence)
 
 
 def _groups(
@@ -272,7 +345,7 @@ def _counts(cells: IntArray, dim: int) -> Sums:
 
 
 def _curves(
-    time: FloatArray, counts: FloatArray, std: float, n: int | None, confidence: float
+    time: FloatArray, counts: FloatArray, std: float, n: int | None, z: float, confidence: float
 ) -> list[Curve]:
     """Return the curves of released counts (groups, 2 K + 1), which add up to n if it is public."""
     rng, total = np.random.default_rng(0), n or max(round(float(counts.sum())), 1)
@@ -287,7 +360,7 @@ def _curves(
 
     by_noise = noisy(total * shares.reshape(counts.shape))
     by_all = noisy(rng.multinomial(total, shares, size=_REPEATS).reshape(at_random))
-    z, found = NormalDist().inv_cdf(0.5 + 0.5 * confidence), []
+    found = []
     for g, cells in enumerate(counts):
         at_risk, events, survival, hazard = _estimates(cells)
         spread = _estimates(by_all[:, g])

@@ -1,7 +1,6 @@
 """Discrete hazards of a time to an event, with a person as the record."""
 
 import math
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -96,24 +95,43 @@ def concordance(time: ArrayLike, event: ArrayLike, risk: ArrayLike) -> float:
 
     Pairs are comparable if the earlier time is that of an event; equal risks count as one half.
     """
-    t, e = times_and_events(time, event)
-    ranks = np.unique(np.asarray(risk, dtype=np.float64), return_inverse=True)[1].reshape(t.shape)
-    # Later times first, and of equal ones those without an event, which come after it.
-    order = np.lexsort((e, -t))
-    later, pairs, concordant, first = list[int](), 0, 0.0, 0
-    for last in [*(np.flatnonzero((np.diff(t[order]) != 0.0) | np.diff(e[order])) + 1), len(order)]:
-        group = ranks[order[first:last]].tolist()
-        if e[order[first]]:
-            for rank in group:
-                below, up_to = bisect_left(later, rank), bisect_right(later, rank)
-                concordant += 0.5 * (below + up_to)
-                pairs += len(later)
-        for rank in group:
-            insort(later, rank)
-        first = last
+    agreeing, pairs = comparable_pairs(time, event, risk)
     if not pairs:
         raise ValueError("time and event must have a comparable pair of people, got none")
-    return concordant / pairs
+    return 0.5 + 0.5 * agreeing / pairs
+
+
+def comparable_pairs(time: ArrayLike, event: ArrayLike, risk: ArrayLike) -> tuple[int, int]:
+    """Return the concordant less the discordant pairs of people, and the comparable ones."""
+    t, e = times_and_events(time, event)
+    r = np.asarray(risk)
+    if r.shape != t.shape or r.dtype.kind not in "fiub" or not np.isfinite(r).all():
+        raise ValueError(f"risk must be finite numbers of shape {t.shape}, one for each time")
+    # Later times first, and of equal ones those without an event, which come after it.
+    order = np.lexsort((e, -t))
+    t, e = t[order], e[order]
+    ranks = np.unique(r[order], return_inverse=True)[1].reshape(t.shape).astype(np.int64)
+    new = np.append(True, (np.diff(t) != 0.0) | np.diff(e)) if len(t) else np.empty(0, bool)
+    later = np.maximum.accumulate(np.where(new, np.arange(len(t)), 0))[e]
+    below, up_to = (_count_below(ranks, later, ranks[e] + side) for side in (0, 1))
+    return int((below + up_to - later).sum()), int(later.sum())
+
+
+def _count_below(
+    values: NDArray[np.int64], ends: NDArray[np.int64], most: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return how many of values[:end] are below each number, by a wavelet matrix."""
+    first, last, found = np.zeros_like(ends), ends, np.zeros_like(ends)
+    largest = max(int(most.max(initial=0)), int(values.max(initial=0)))
+    for bit in reversed(range(largest.bit_length())):
+        is_one = (values >> bit & 1).astype(bool)
+        zeros = np.append(0, np.cumsum(~is_one))
+        of_first, of_last, goes = zeros[first], zeros[last], (most >> bit & 1).astype(bool)
+        found = found + np.where(goes, of_last - of_first, 0)
+        first = np.where(goes, zeros[-1] + first - of_first, of_first)
+        last = np.where(goes, zeros[-1] + last - of_last, of_last)
+        values = np.concatenate([values[~is_one], values[is_one]])
+    return found
 
 
 @dataclass(frozen=True)
