@@ -24,6 +24,7 @@ from dpkern.models.oracles import check_gradients
 from dpkern.privacy import NoiseStream
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
+from dpkern.privacy.mechanisms.concordance import release_comparable
 
 EDGES = (0.0, 1.0, 2.0, 4.0)
 K = len(EDGES) - 1
@@ -414,22 +415,30 @@ def test_bands_cover_the_curve_of_the_population(n, budget, how):
 # concordance
 
 
-def moved_pairs(t, e, s, other):
-    a, b = comparable_pairs(t, e, s), comparable_pairs(*other)
-    return math.hypot(a[0] - b[0], 55 / 32 * (a[1] - b[1]))
-
-
 def test_a_person_moves_pairs_by_the_sensitivity_at_most():
-    rng, n, largest = np.random.default_rng(0), 25, 0.0
+    rng, n, ledger, largest = np.random.default_rng(0), 25, Ledger(None), 0.0
+    channel = Channel(ledger, NoiseStream(1), SEEN_BY["central"], "replace_one")
+    *_, std, of_pairs = release_comparable(channel, (0, 0), n, 1.0)
+    charged, k = ledger.releases[0].sensitivity, std / of_pairs
+    assert charged < 1.001 * 2 * (n - 1)
+
+    def vector(people, person):
+        agreeing, pairs = comparable_pairs(*map(np.append, people, person))
+        return np.array([agreeing, k * pairs])
+
+    persons = [(0.0, 1, -1.0), (0.0, 0, 1.0), (99.0, 1, 99.0), (0.0, 1, 99.0), (4.0, 1, 3.0)]
     for _ in range(300):
         levels = rng.integers(1, 30)
-        t, s = rng.integers(1, 9, n).astype(float), rng.integers(0, levels, n).astype(float)
-        e = rng.random(n) < rng.random()
-        for time, event, risk in ((0.0, 1, -1.0), (0.0, 0, 1.0), (99.0, 1, 99.0), (0.0, 1, 99.0)):
-            other = tuple(np.append(x[1:], y) for x, y in ((t, time), (e, event), (s, risk)))
-            first = tuple(np.append(x[1:], y) for x, y in ((t, 0.0), (e, 1), (s, 99.0)))
-            largest = max(largest, moved_pairs(*first, other), moved_pairs(t, e, s, other))
-    assert largest == 2 * (n - 1)
+        t, s = rng.integers(1, 9, n - 1).astype(float), rng.integers(0, levels, n - 1).astype(float)
+        e = rng.random(n - 1) < rng.random()
+        vectors = [vector((t, e, s), person) for person in persons]
+        moved = [np.linalg.norm(a - b) for a in vectors for b in vectors]
+        largest = max(largest, *moved)
+    assert 1.9 * (n - 1) < largest <= charged
+    # Nobody else has an event: the person's pairs come and go.
+    alone = np.arange(1.0, n), np.zeros(n - 1, dtype=bool), np.zeros(n - 1)
+    come = np.linalg.norm(vector(alone, persons[0]) - vector(alone, persons[1]))
+    assert 1.9 * (n - 1) < come <= charged
 
 
 def test_concordance_is_released_with_its_interval(tmp_path):

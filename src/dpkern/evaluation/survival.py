@@ -226,13 +226,13 @@ def survival_curve(
     size = n if public_size is None else whole_number("public_size", public_size)
     sums, mu = _counts(group * shape[1] + cells, shape[0] * shape[1]), run.record_mu
     with run.charged("survival_curve", sums.dim, rng) as channel:
-        released, std = sums.release(channel, n, size, mu)
+        noisy, std = sums.release(channel, n, size, mu)
     privacy = run.certificate(
         {"edges": points, "groups": names, "size": size},
         sources=dict.fromkeys(("edges", "groups"), NOT_STATED),
         notes=(PUBLIC_SIZE,) if add_remove else (),
     )
-    counts = released.reshape(shape)
+    counts = noisy.reshape(shape)
     if not add_remove:
         counts = counts + (n - counts.sum()) / counts.size
     curves = _curves(np.asarray(points), counts, std, None if add_remove else n, z, confidence)
