@@ -221,3 +221,13 @@ def test_what_is_no_date_is_refused_with_its_row():
         Column("born", "number", lo=0, hi=1, since="1.1.1900")
     with pytest.raises(ValueError, match="since of column 'x' must be absent"):
         Column("x", "category", categories=["a", "b"], since="1900-01-01")
+
+
+def test_a_code_book_states_dates(tmp_path, capsys):
+    book, data = tmp_path / "book.csv", tmp_path / "data.csv"
+    book.write_text("name,kind,lo,hi,since\nborn,number,0,36525,1900-01-01\nage,number,,,\n")
+    data.write_text("born,age\n1950-01-01,70\n1960-01-01,60\n")
+    assert main(["schema", str(data), "--code-book", str(book)]) == 0
+    columns = json.loads(capsys.readouterr().out)["columns"]
+    assert columns[0]["since"] == "1900-01-01"
+    assert "since" not in columns[1]
