@@ -235,7 +235,8 @@ def survival_curve(
     counts = noisy.reshape(shape)
     if not add_remove:
         counts = counts + (n - counts.sum()) / counts.size
-    curves = _curves(np.asarray(points), counts, std, None if add_remove else n, z, confidence)
+    with np.errstate(all="ignore"):
+        curves = _curves(np.asarray(points), counts, std, None if add_remove else n, z, confidence)
     return SurvivalCurves(dict(zip(names, curves, strict=True)), confidence, std, privacy)
 
 

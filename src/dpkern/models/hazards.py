@@ -213,13 +213,13 @@ class DiscreteHazards(Oracle):
         return (math.sqrt(_OF_INTERVAL**2 + K * _LEVEL**2) - _OF_INTERVAL) / K
 
     def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
-        X, z, label, at_risk = self._of_intervals(w, X, y)
-        d1 = loss_derivatives(label.ravel(), z.ravel(), loss=_LINKS[self.link]).reshape(z.shape)
-        d1 = np.where(at_risk, d1, 0.0)
-        s = d1.sum(axis=1)
-        return np.hstack(
-            [s[:, np.newaxis] * X, _OF_INTERVAL * d1 + (self._mixing * s)[:, np.newaxis]]
-        )
+        with np.errstate(all="ignore"):  # an error or a warning would depend on the records
+            X, z, label, at_risk = self._of_intervals(w, X, y)
+            d1 = loss_derivatives(label.ravel(), z.ravel(), loss=_LINKS[self.link]).reshape(z.shape)
+            d1 = np.where(at_risk, d1, 0.0)
+            s = d1.sum(axis=1)
+            shared = (self._mixing * s)[:, np.newaxis]
+            return np.hstack([s[:, np.newaxis] * X, _OF_INTERVAL * d1 + shared])
 
     def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
         _, z, label, at_risk = self._of_intervals(w, X, y)
