@@ -10,7 +10,7 @@ import dpkern
 
 MODELS = (
     *("models", "models/losses", "models/terms", "models/penalties"),
-    *("models/scale", "models/oracles", "models/ordinal", "models/networks"),
+    *("models/scale", "models/oracles", "models/ordinal", "models/hazards", "models/networks"),
 )
 
 # Helpers that every module may use, which know of no other.
@@ -32,8 +32,10 @@ IMPORTS = {
     "models/scale": {"kernels", "models/losses"},
     "models/oracles": {"kernels", "models/scale"},
     "models/ordinal": {"kernels", "models/oracles", "models/scale"},
+    "models/hazards": {"kernels", "models/oracles", "models/scale", "models/losses"},
     "models/networks": {
         *("kernels", "models/oracles", "models/scale", "models/losses", "models/ordinal"),
+        "models/hazards",
     },
     "kernels": {"kernels", "_core", *MODELS, "stream"},
     "privacy": {"privacy/*", "stream"},
@@ -84,7 +86,7 @@ IMPORTS = {
     },
     "candidates": {"solvers", "solvers/base", "privacy/*", "data", "models/networks"},
     "evaluation": {
-        *("evaluation", "solvers", "privacy/*", "data"),
+        *("evaluation", "solvers", "privacy/*", "data", "models/hazards"),
     },
     "selection": {
         *("candidates", "evaluation", "solvers", "solvers/base", "privacy/*", "kernels", "data"),
@@ -92,7 +94,7 @@ IMPORTS = {
     },
     "estimators": {
         *("estimators", "selection", "solvers", "solvers/base", "privacy/*", "data"),
-        *("models/networks", "models/ordinal", "models/losses"),
+        *("models/hazards", "models/networks", "models/ordinal", "models/losses"),
     },
     "plotting": set(),
     "forecast": {"solvers/base", "solvers/releases", "models/losses"},

@@ -10,7 +10,7 @@ from dpkern import _openmp  # must precede any import of the extension module
 # isort: on
 from dpkern import datasets, kernels, privacy, solvers
 from dpkern.data import Schema, SiloData
-from dpkern.evaluation import describe, evaluate
+from dpkern.evaluation import describe, evaluate, survival_curve
 from dpkern.io import read_parquet
 from dpkern.models import losses, penalties
 from dpkern.models.networks import MLP
@@ -35,40 +35,11 @@ __version__ = version("dpkern")  # of meson.build
 del _openmp, version
 # fmt: off
 __all__ = [
-    "MLP",
-    "Accountant",
-    "AllThreshold",
-    "Budget",
-    "BudgetSpentError",
-    "Certificate",
-    "Cluster",
-    "Federation",
-    "NoiseStream",
-    "Oracle",
-    "PublicEncoder",
-    "Schema",
-    "SiloData",
-    "SolverResult",
-    "audit",
-    "audit_one_run",
-    "audit_scores",
-    "datasets",
-    "describe",
-    "evaluate",
-    "kernels",
-    "load",
-    "losses",
-    "meta_analysis",
-    "penalties",
-    "plan",
-    "privacy",
-    "private_range",
-    "read_parquet",
-    "select",
-    "solve",
-    "solve_many",
-    "solvers",
-    "verify",
+    "MLP", "Accountant", "AllThreshold", "Budget", "BudgetSpentError", "Certificate", "Cluster",
+    "Federation", "NoiseStream", "Oracle", "PublicEncoder", "Schema", "SiloData", "SolverResult",
+    "audit", "audit_one_run", "audit_scores", "datasets", "describe", "evaluate", "kernels",
+    "load", "losses", "meta_analysis", "penalties", "plan", "privacy", "private_range",
+    "read_parquet", "select", "solve", "solve_many", "solvers", "survival_curve", "verify",
 ]
 # fmt: on
 

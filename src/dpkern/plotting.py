@@ -282,6 +282,25 @@ def plot_history(
     return _finished(figure, path, title, grid="y")
 
 
+def plot_survival(curves: Mapping[str, Sequence[Any]], path: Path, *, title: str = "") -> Any:
+    """Draw steps of survival with bands, from (time, survival, low, high) of each group.
+
+    Raises ImportError where matplotlib is not installed.
+    """
+    figure = _figure((6.4, 4.2))
+    axes = figure.subplots()
+    for i, (group, (time, survival, low, high)) in enumerate(curves.items()):
+        colour = _COLOURS[i % len(_COLOURS)]
+        axes.step(time, survival, where="post", color=colour, linewidth=1.8, label=group)
+        axes.fill_between(time, low, high, step="post", color=colour, alpha=0.2, linewidth=0.0)
+    axes.set_ylim(0.0, 1.02)
+    axes.set_xlabel("time")
+    axes.set_ylabel("share without event")
+    if len(curves) > 1:
+        axes.legend(frameon=False, fontsize=9)
+    return _finished(figure, path, title)
+
+
 def plot_plan(
     panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
     path: Path,

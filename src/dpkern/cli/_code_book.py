@@ -12,7 +12,7 @@ from dpkern.data.column import KEYS, blank_keys
 from dpkern.data.outside import count_averaged, count_outside, outside_text
 from dpkern.io.frame import Frame
 
-KEYS_OF_BOOK = ("name", "kind", "lo", "hi", "scale", "categories", "missing")
+KEYS_OF_BOOK = ("name", "kind", "lo", "hi", "scale", "categories", "missing", "since")
 _SEPARATOR = "|"
 
 
@@ -61,7 +61,8 @@ def _column(row: dict[str, Any]) -> dict[str, Any]:
     keys = KEYS[kind]
     if kind == "target":
         keys = ("classes", "aliases") if listed is not None or "lo" not in told else ("lo", "hi")
-    column: dict[str, Any] = {"name": name, "kind": kind, **dict.fromkeys(keys)}
+    blank = dict.fromkeys(key for key in keys if key != "since")  # most numbers are no dates
+    column: dict[str, Any] = {"name": name, "kind": kind, **blank}
     column |= {"scale": "linear"} if "scale" in keys else {}
     column |= {"aliases": {}} if "aliases" in keys else {}
     for key in told.keys() - {"name", "kind"}:

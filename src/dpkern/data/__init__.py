@@ -6,6 +6,7 @@ with a model to predict, and `train_test_split` divides records before they are 
 
 from dpkern.data.column import Column
 from dpkern.data.csr import is_sparse
+from dpkern.data.derived import Derived
 from dpkern.data.partition import train_test_split
 from dpkern.data.schema import OutsideWarning, Schema
 from dpkern.data.silo_data import SiloData
@@ -14,6 +15,7 @@ from dpkern.data.validation import ScaleWarning
 
 __all__ = [
     "Column",
+    "Derived",
     "OutsideWarning",
     "ScaleWarning",
     "Schema",

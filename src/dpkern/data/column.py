@@ -10,6 +10,7 @@ import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -26,7 +27,7 @@ Label = str | int | float
 
 #: The keys of each kind beside name and kind.
 KEYS: dict[str, tuple[str, ...]] = {
-    "number": ("lo", "hi", "scale", "missing"),
+    "number": ("lo", "hi", "scale", "missing", "since"),
     "category": ("categories", "missing", "aliases"),
     "target": ("classes", "aliases", "lo", "hi"),
     "silo": (),
@@ -87,6 +88,9 @@ class Column:
         value, a category or "missing", which is added. None: the average of the categories.
     aliases : mapping of str to str, optional
         Other spellings in the data, and the category or class that each of them means.
+    since : str, optional
+        For a number: the values are dates, and the number is that of the days since this public
+        one, in the form 2020-01-31. With `lo` and `hi` in days it is an age or a duration.
     """
 
     name: str
@@ -98,6 +102,7 @@ class Column:
     classes: Sequence[Label] | None = None
     missing: float | str | None = None
     aliases: Mapping[str, str] = field(default_factory=dict, hash=False)
+    since: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -152,6 +157,14 @@ class Column:
 
     def _check_number(self) -> None:
         _one_of("scale", self.name, self.scale, _SCALES)
+        if self.since is not None:
+            try:
+                date.fromisoformat(self.since)
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"since of column {self.name!r} must be a date such as '2020-01-31', got "
+                    f"{self.since!r}"
+                ) from None
         if self.missing is not None:
             fill = real(f"missing of column {self.name!r}", self.missing)
             if not cast(float, self.lo) <= fill <= cast(float, self.hi):
@@ -217,7 +230,10 @@ class Column:
         keys: Iterable[str] = KEYS[self.kind]
         if self.kind == "target":
             keys = ("classes", "aliases") if self.classes is not None else RANGE
-        return {"name": self.name, "kind": self.kind} | {k: _json(getattr(self, k)) for k in keys}
+        found = {k: _json(getattr(self, k)) for k in keys}
+        if self.since is None:  # of which the digests of other schemas know nothing
+            found.pop("since", None)
+        return {"name": self.name, "kind": self.kind} | found
 
     @property
     def indicators(self) -> tuple[str, ...]:
@@ -238,9 +254,10 @@ class Column:
     def unit(self) -> tuple[str, float, float]:
         """A number's quantity u by name, with the a and b of its feature a u + b."""
         lo, width = cast(float, self.lo), cast(float, self.hi) - cast(float, self.lo)
+        name = self.name if self.since is None else f"days from {self.since} to {self.name}"
         if self.scale == "linear":
-            return self.name, 2.0 / width, -1.0 - 2.0 * lo / width
-        shifted = f"{self.name} {'+' if lo < 0.0 else '-'} {abs(lo):g}" if lo else self.name
+            return name, 2.0 / width, -1.0 - 2.0 * lo / width
+        shifted = f"{name} {'+' if lo < 0.0 else '-'} {abs(lo):g}" if lo else name
         return f"log1p({shifted})", 2.0 / math.log1p(width), -1.0
 
     @property
@@ -257,7 +274,7 @@ class Column:
         """
         if self.n_stored < 2:
             return float(self.n_stored)
-        return 1.0 + float(self._scaled(np.array([cast(float, self.missing)]))[0]) ** 2
+        return 1.0 + float(self.scaled(np.array([cast(float, self.missing)]))[0]) ** 2
 
     def entries(self, values: Any, missing: frozenset[str], start: int) -> list[Entry]:
         """Return the stored entries of the rows; the column's features begin at `start`."""
@@ -270,7 +287,7 @@ class Column:
         absent = np.isnan(x)
         if self.missing is not None:
             x[absent] = self.missing
-            return [(start, self._scaled(x)), (start + 1, absent)]
+            return [(start, self.scaled(x)), (start + 1, absent)]
         if absent.any():
             raise RowError(
                 f"column {self.name!r} must have no missing values, got "
@@ -278,7 +295,7 @@ class Column:
                 f'stands for one under "missing" of the column',
                 int(np.argmax(absent)),
             )
-        return [(start, self._scaled(x))]
+        return [(start, self.scaled(x))]
 
     def amounts(self, values: Any, missing: frozenset[str]) -> Float64Array:
         """Return the numbers of a column of weights or exposures, clamped to [lo, hi]."""
@@ -336,20 +353,28 @@ class Column:
         return np.array(texts)
 
     def to_numbers(self, values: Any, missing: frozenset[str]) -> Float64Array:
-        """Return new floats, NaN where a value is missing."""
-        values = _plain(values)
-        if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+        """Return new floats, NaN where a value is missing; of dates the days since `since`."""
+        values, wanted = _plain(values), "numbers"
+        parse: Callable[[str], float] = parse_number
+        if self.since is not None:
+            wanted, parse = "dates such as 2020-01-31", _DaysSince(self.since).parse
+            if isinstance(values, np.ndarray) and values.dtype.kind == "M":
+                values = values.astype("datetime64[D]").astype(object)
+        elif isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
             return values.astype(np.float64)
 
         def number(value: object) -> float:
-            text = text_of(value, self.name)
+            if isinstance(value, date) and not is_missing(value):
+                text: str | None = value.isoformat()
+            else:
+                text = text_of(value, self.name)
             if text is None or text in missing:
                 return math.nan
             try:
-                return parse_number({"True": "1", "False": "0"}.get(text, text))
+                return parse({"True": "1", "False": "0"}.get(text, text))
             except ValueError:
                 raise ValueError(
-                    f'column {self.name!r} must hold numbers, got text: list it under "missing" '
+                    f'column {self.name!r} must hold {wanted}, got text: list it under "missing" '
                     "of the schema if it means a missing value, or give the column another kind"
                 ) from None
 
@@ -396,12 +421,23 @@ class Column:
                 f"column {self.name!r} must hold numbers, text or missing values, got others"
             ) from error
 
-    def _scaled(self, x: Float64Array) -> Float64Array:
-        """Clamp x, without NaN, to [lo, hi] and map it to [-1, 1]."""
+    def scaled(self, x: Float64Array) -> Float64Array:
+        """Return numbers, without NaN, clamped to [lo, hi] and mapped to [-1, 1]."""
         lo, hi = cast(float, self.lo), cast(float, self.hi)
         x = np.clip(x, lo, hi) - lo
         share = x / (hi - lo) if self.scale == "linear" else np.log1p(x) / math.log1p(hi - lo)
         return np.clip(2.0 * share - 1.0, -1.0, 1.0)
+
+
+class _DaysSince:
+    """Days from a public date to others."""
+
+    def __init__(self, since: str) -> None:
+        self._first = date.fromisoformat(since).toordinal()
+
+    def parse(self, text: str) -> float:
+        """Return the days to a date, with or without a time of the day; raise ValueError."""
+        return float(datetime.fromisoformat(text).toordinal() - self._first)
 
 
 class _Memo(dict[object, float]):
@@ -449,7 +485,7 @@ def assembled(entries: Sequence[Entry], shape: tuple[int, int], *, sparse: bool)
 
 RANGE = ("lo", "hi")
 _DEFAULTS: dict[str, Any] = {
-    **dict.fromkeys(("lo", "hi", "categories", "classes", "missing")),
+    **dict.fromkeys(("lo", "hi", "categories", "classes", "missing", "since")),
     **{"scale": "linear", "aliases": {}},
 }
 

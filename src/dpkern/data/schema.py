@@ -18,6 +18,7 @@ from dpkern._json import digest
 from dpkern._numbers import count, positive, refuse_unknown
 from dpkern._warn import warn
 from dpkern.data.column import KEYS, Column, Entry, assembled
+from dpkern.data.derived import Derived
 from dpkern.data.draft import MISSING, VERSION, VERSION_KEY, blanks_of, schema_text
 from dpkern.data.frames import listed, table_columns
 from dpkern.data.outside import count_averaged, count_outside, outside_text, refuse_outside
@@ -34,7 +35,7 @@ def _warn_of_outside(text: str) -> None:
     warn(f"X has {text}", OutsideWarning)
 
 
-_KEYS = ("header", "sep", "comment", "rename", "missing", "intercept", "row_bound", "columns")
+_KEYS = ("header", "sep", "comment", "rename", "missing", "intercept", "row_bound")
 # Up to this share of stored entries, CSR takes less than half the memory, and kernels are faster.
 _SPARSE_SHARE = 0.25
 
@@ -67,18 +68,21 @@ class Schema:
     row_bound : float, optional
         Rows of larger norm, constant included, are scaled down to it. By default it is the proven
         bound of an encoded row, and it is at most that.
+    derived : sequence of Derived, optional
+        Features of the encoded columns, which follow those of all columns.
 
     Attributes
     ----------
     feature_names : tuple of str
         Names of the encoded features: NAME and NAME_missing of numbers, NAME_CATEGORY of
-        categories.
+        categories, and those of derived features.
     n_features : int
     target, silo, person : Column or None
     task : {"classification", "multiclass", "regression"} or None
     classes : ndarray or None
     proven_bound : float
-        sqrt(number of features' columns + intercept), and more where a missing number is flagged.
+        sqrt(number of features' columns + intercept), and more where a missing number is flagged
+        and with derived features.
     sparse : bool
         Whether at most a quarter of an encoded row is stored in CSR, which `silo_data` then takes.
     digest : str
@@ -106,6 +110,7 @@ class Schema:
     rename: Mapping[str, str] = field(default_factory=dict, hash=False)
     intercept: bool = True
     row_bound: float | None = None
+    derived: Sequence[Derived] = ()
 
     def __post_init__(self) -> None:
         columns = tuple(self.columns)
@@ -128,6 +133,11 @@ class Schema:
         self._check_rename()
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "missing", tuple(text.strip() for text in self.missing))
+        object.__setattr__(self, "derived", tuple(self.derived))
+        for derived in self.derived:
+            if not isinstance(derived, Derived):
+                raise TypeError(f"derived must be dpkern.data.Derived, got {derived!r}")
+            derived.check(self._by_name)
         if not self.feature_names:
             raise ValueError(
                 "columns must hold a feature, of kind 'number' or 'category', got none"
@@ -165,7 +175,12 @@ class Schema:
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the encoded features."""
-        return tuple(name for column in self.columns for name in column.feature_names)
+        own = [name for column in self.columns for name in column.feature_names]
+        return (*own, *(name for d in self.derived for name in d.feature_names(self._by_name)))
+
+    @property
+    def _by_name(self) -> dict[str, Column]:
+        return {column.name: column for column in self.features}
 
     @property
     def n_features(self) -> int:
@@ -221,12 +236,15 @@ class Schema:
         return self._proven(self.intercept)
 
     def _proven(self, intercept: bool) -> float:
-        return math.sqrt(sum(column.square for column in self.features) + intercept)
+        squares = sum(c.square for c in self.features) + sum(d.square for d in self.derived)
+        return math.sqrt(squares + intercept)
 
     @property
     def sparse(self) -> bool:
         """Whether CSR is the smaller form of encoded rows."""
-        return sum(c.n_stored for c in self.features) <= _SPARSE_SHARE * self.n_features
+        derived = sum(len(d.feature_names(self._by_name)) for d in self.derived)
+        stored = sum(c.n_stored for c in self.features) + derived
+        return stored <= _SPARSE_SHARE * self.n_features
 
     @cached_property
     def digest(self) -> str:
@@ -283,6 +301,12 @@ class Schema:
         for column in self.features:
             entries += column.entries(columns[column.name], missing, start)
             start += len(column.feature_names)
+        for derived in self.derived:
+            used = {name: self._by_name[name] for name in derived.columns}
+            encoded = {name: _encoded(c, columns[name], missing, n) for name, c in used.items()}
+            block = derived.encode(encoded, used)
+            entries += [(start + j, block[:, j]) for j in range(block.shape[1])]
+            start += block.shape[1]
         return assembled(entries, (n, start), sparse=sparse_output)
 
     def count_outside(self, X: Any) -> dict[str, tuple[int, int]]:
@@ -445,10 +469,12 @@ class Schema:
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary of JSON types, with every key."""
         plain: dict[str, Any] = {VERSION_KEY: VERSION}
-        for key in _KEYS[:-1]:
+        for key in _KEYS:
             value = getattr(self, key)
             if value or key != "rename":  # of which the digests of other schemas know nothing
                 plain[key] = list(value) if isinstance(value, tuple) else value
+        if self.derived:
+            plain["derived"] = [derived.to_dict() for derived in self.derived]
         return {**plain, "columns": [column.to_dict() for column in self.columns]}
 
     @classmethod
@@ -466,7 +492,9 @@ class Schema:
         version = values[VERSION_KEY]
         if version != VERSION or isinstance(version, bool):
             raise ValueError(f"{VERSION_KEY} must be {VERSION}, got {version!r}")
-        refuse_unknown("the schema", [k for k in values if k != VERSION_KEY], _KEYS)
+        refuse_unknown(
+            "the schema", [k for k in values if k != VERSION_KEY], (*_KEYS, "derived", "columns")
+        )
         given = values.get("columns")
         if not isinstance(given, list | tuple) or not all(isinstance(c, Mapping) for c in given):
             raise TypeError("columns must be a list of objects with name and kind")
@@ -481,8 +509,11 @@ class Schema:
             )
         stated = [{k: v for k, v in entry.items() if v is not None} for entry in given]
         columns = [Column(**{"name": None, "kind": None} | entry) for entry in stated]
-        rest = {k: v for k, v in values.items() if k not in (VERSION_KEY, "columns")}
-        return cls(columns, **rest)
+        rest = {k: v for k, v in values.items() if k in _KEYS}
+        derived = values.get("derived", ())
+        if not isinstance(derived, list | tuple):
+            raise TypeError(f"derived must be a list of objects, got {derived!r}")
+        return cls(columns, **rest, derived=[Derived.from_dict(entry) for entry in derived])
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -511,6 +542,12 @@ class Schema:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the schema as JSON, one column per line."""
         Path(path).write_text(schema_text(self.to_dict()), encoding="utf-8")
+
+
+def _encoded(column: Column, values: Any, missing: frozenset[str], n: int) -> Any:
+    """Return the features (n, k) of one column."""
+    shape = n, len(column.feature_names)
+    return assembled(column.entries(values, missing, 0), shape, sparse=False)
 
 
 def _refuse_twice(rule: str, names: list[str]) -> None:

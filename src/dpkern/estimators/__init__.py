@@ -10,8 +10,10 @@ from dpkern.estimators.linear import DPLasso, DPLinearSVC, DPLogisticRegression,
 from dpkern.estimators.ordinal import DPOrdinalClassifier
 from dpkern.estimators.perceptron import DPMLPClassifier
 from dpkern.estimators.search import PrivateSearchCV
+from dpkern.estimators.survival import DPDiscreteHazards
 
 __all__ = [
+    "DPDiscreteHazards",
     "DPGammaRegressor",
     "DPLasso",
     "DPLinearSVC",

@@ -4,5 +4,18 @@ from dpkern.evaluation.description import Description, Histogram, describe
 from dpkern.evaluation.estimates import Statistic
 from dpkern.evaluation.evaluate import Evaluation, evaluate
 from dpkern.evaluation.figures import Score
+from dpkern.evaluation.survival import Curve, SurvivalCurves, concordance_index, survival_curve
 
-__all__ = ["Description", "Evaluation", "Histogram", "Score", "Statistic", "describe", "evaluate"]
+__all__ = [
+    "Curve",
+    "Description",
+    "Evaluation",
+    "Histogram",
+    "Score",
+    "Statistic",
+    "SurvivalCurves",
+    "concordance_index",
+    "describe",
+    "evaluate",
+    "survival_curve",
+]

@@ -63,6 +63,7 @@ _TEXTS = {
     "rmse": "root of the mean squared error",
     "bias": "mean of predicted less true values",
     "mean_confidence": "mean probability of the likeliest class",
+    "concordance": "share of pairs of whom the earlier event has the higher risk",
 }
 _OFF = 1e-3  # sums of probabilities, in single precision too
 _WITHOUT_RISKS = ("accuracy", "sensitivity", "specificity", "auc", "rate")

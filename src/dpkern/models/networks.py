@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpkern._numbers import count, positive
 from dpkern.kernels.glm import loss_derivatives, loss_values
 from dpkern.kernels.mlp import mlp_size
+from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.losses import LOSSES, get_loss
 from dpkern.models.oracles import FloatArray, NotKept, Oracle
 from dpkern.models.ordinal import AllThreshold
@@ -155,8 +156,10 @@ def load_oracle(declaration: dict[str, Any]) -> Oracle:
     """Return the oracle of a declaration from a file."""
     if declaration.get("name") == AllThreshold.name:
         return AllThreshold(declaration["unit"])
+    values = {key: value for key, value in declaration.items() if key != "name"}
+    if declaration.get("name") == DiscreteHazards.name:
+        return DiscreteHazards(**values)
     if declaration.get("name") != MLP.name:
         return NotKept(declaration)
-    values = {key: value for key, value in declaration.items() if key != "name"}
     values["smoothness"] = float(values["smoothness"])  # JSON has no infinity
     return MLP(**values | {"hidden": tuple(values["hidden"])})

@@ -34,6 +34,8 @@ _SOLVERS = {
     "coverage": "private_range",
     "evaluated": "evaluation",
     "described": "description",
+    "edges": "survival_curve",
+    "concordance": "concordance",
 }
 # A private search has so many candidates, of half the step size each.
 _CANDIDATES = 8
@@ -58,7 +60,7 @@ _OCTAVES = 30
 
 
 class DeclaredSolver(DeclaredRun):
-    """The kinds of releases of every solver, of private ranges, evaluations and descriptions."""
+    """The kinds of releases of every solver, of private ranges, evaluations, tables and curves."""
 
     @property
     def solver(self) -> str | None:
@@ -369,6 +371,15 @@ class DeclaredSolver(DeclaredRun):
             square += 2.0 if two else 1.0
             dim += cells
         yield Family("sums of a description", (1, 1), [[math.sqrt(square)]], dim=dim)
+
+    def _survival_curve(self) -> Iterator[Family]:
+        dim = len(self._of("groups")) * (2 * len(self._of("edges")) - 1)
+        what = "counts of people by time and event"
+        yield Family(what, (1, 1), [[math.sqrt(self.unit)]], dim=dim)
+
+    def _concordance(self) -> Iterator[Family]:
+        pairs = "concordant less discordant pairs, and comparable ones"
+        yield Family(pairs, (1, 1), [[2.0 * (self._count("size") - 1)]], dim=2)
 
 
 def _state(shift: float, L: float, E: float, gamma: float, left: float) -> float:

@@ -128,7 +128,7 @@ def compare(certificates: Sequence[Mapping[str, Any]], model: Mapping[str, Any])
     shown = computed if named else next(iter(stated), "none")
     more = f" or {len(stated) - 1} others" if len(stated) > 1 and not named else ""
     checks = [Check("model", shown[:_SHORT] + more, computed[:_SHORT], bool(named))]
-    others = {"evaluated", "described"}
+    others = {"evaluated", "described", "edges", "concordance"}
     fits = [run for run in named or runs if not others & set(run["declared"])]
     if model["calibration"] is not None and fits:
         line = model["calibration"]

@@ -13,6 +13,12 @@ k = floor(sqrt(3) (n - 1)), moves by at most
     max(2 (n - 1), sqrt((n - 1)^2 + k^2)) <= 2 (n - 1)
 
 in l2 norm, and the number of positives costs nothing beside S.
+
+Of times to events let (s, c) of a pair of people be (1, 1) if the earlier time is that of an event
+and belongs to the higher risk, (-1, 1) if to the lower, (0, 1) if risks are equal, and (0, 0) if
+the pair is not comparable. Replacing a person changes n - 1 pairs, and each of (s, k c) by at most
+max(2, sqrt(1 + k^2)) = 2 for k = 55 / 32, so that (S, k D), the sums over pairs, moves by at most
+2 (n - 1) too, and D costs nothing beside S.
 """
 
 import math
@@ -24,10 +30,12 @@ from dpkern.privacy.mechanisms.channel import Channel
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 
 WHAT = "concordant less discordant pairs, and positives"
+COMPARABLE = "concordant less discordant pairs, and comparable ones"
 #: Pairs of more records have sums beyond exact doubles.
 MOST_RECORDS = 1 << 25
-# Whole numbers are multiples of it.
+# Whole numbers are multiples of it, and such numbers of _COMPARABLE.
 _FINEST = 2.0**-8
+_COMPARABLE = 55.0 / 32.0
 
 
 def count_pairs(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> int:
@@ -52,20 +60,34 @@ def release_pairs(
     Neighbours must differ in a record that is replaced, and 2 <= n <= 2^25. Sensitivity: 2 (n - 1)
     of (S, k n_1), rounding to the grid aside.
     """
-    n = len(scores)
+    n, positives = len(scores), int(np.count_nonzero(positive))
+    k = math.isqrt(3 * max(n - 1, 0) ** 2)
+    return _release(channel, (count_pairs(scores, positive), positives), k, n, mu, what)
+
+
+def release_comparable(
+    channel: Channel, pairs: tuple[int, int], n: int, mu: float
+) -> tuple[float, float, float, float]:
+    """Release (S, D) of n people with the budget mu, as `release_pairs` does (S, n_1)."""
+    return _release(channel, pairs, _COMPARABLE, n, mu, COMPARABLE)
+
+
+def _release(
+    channel: Channel, pair: tuple[int, int], k: float, n: int, mu: float, what: str
+) -> tuple[float, float, float, float]:
+    """Release (a, k b) of the sensitivity 2 (n - 1), as a and b with their stds."""
     if channel.add_remove:
         raise ValueError(
             "neighbours must be 'replace_one': pairs are of a public number of records"
         )
     if not 2 <= n <= MOST_RECORDS:
         raise ValueError(f"the number of records must be from 2 to {MOST_RECORDS}, got {n}")
-    k = math.isqrt(3 * (n - 1) ** 2)
     mechanism = GaussianSum(
         channel, what=what, clip=float(n - 1), dim=2, sizes=(2 * n,), mu=mu, finest=_FINEST
     )
     assert mechanism.grid is not None
     grid = float(mechanism.grid[0])
-    exact = np.array([count_pairs(scores, positive), k * np.count_nonzero(positive)], dtype=float)
+    exact = np.array([pair[0], k * pair[1]], dtype=float)
     released = mechanism.release(np.rint(exact / grid) * grid)
     std = float(mechanism.sigma[0])
     return float(released[0]), float(released[1]) / k, std, std / k

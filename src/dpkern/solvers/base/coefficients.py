@@ -16,6 +16,7 @@ from dpkern import _html
 from dpkern._files import refuse_unwritable, replacing
 from dpkern._text import aligned
 from dpkern._typing import FloatArray
+from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.networks import MLP
 from dpkern.solvers.base.recalibration import LogMeans
 
@@ -36,6 +37,7 @@ LOG_MEANS = (
     "coefficients are those of the log of means: a mean is multiplied by exp(coefficient) for one "
     "unit, within the bounds of the means"
 )
+LOG_HAZARDS = "coefficients are logs of {}, and the intercept is that of the sum over all intervals"
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ class Coefficients(tuple[Coefficient, ...]):
     note : str
         What the numbers are.
     unit : str
-        What they change: "log odds", "log mean", "target" or "margin", by one unit of the named
-        quantity, or of a category against the average of its column.
+        What they change: "log odds", "log mean", "log hazard", "target" or "margin", by one unit of
+        the named quantity, or of a category against the average of its column.
     n_more : int
         Number of coefficients that were left out of the tuple.
     """
@@ -143,6 +145,9 @@ def layers(result: "SolverResult") -> list[tuple[FloatArray, FloatArray]]:
     if isinstance(result.oracle, MLP):
         matrices = result.oracle.matrices(result.w, transform.n_features)
         (first, constants), *others = [(W[:, :-1], W[:, -1]) for W in matrices]
+    elif isinstance(result.oracle, DiscreteHazards):
+        first, others = result.w[np.newaxis, : transform.n_features], []
+        constants = np.array([result.oracle.level(result.w)])
     else:
         first, others = result.coef[np.newaxis], []
         constants = np.array([result.intercept + transform.target_middle])
@@ -155,7 +160,8 @@ def layers(result: "SolverResult") -> list[tuple[FloatArray, FloatArray]]:
 
 def is_linear(oracle: object) -> bool:
     """Return whether a model has coefficients: neither hidden layers nor a user's own form."""
-    return oracle is None or (isinstance(oracle, MLP) and not oracle.hidden)
+    linear = isinstance(oracle, MLP) and not oracle.hidden
+    return oracle is None or linear or isinstance(oracle, DiscreteHazards)
 
 
 def coefficients(result: "SolverResult", most: int | None = None) -> Coefficients:
@@ -216,4 +222,7 @@ def coefficients(result: "SolverResult", most: int | None = None) -> Coefficient
     unit = "target" if result.classes is None else "margin"
     unit = "log odds" if result.predicts_probabilities and result.output_loss != "probit" else unit
     unit = line.name if isinstance(line, LogMeans) else unit
+    if isinstance(oracle, DiscreteHazards):
+        unit, ratios = oracle.unit
+        note = f"{LOG_HAZARDS.format(ratios)}; {note}"
     return Coefficients(rows, note, unit, len(W) * (n - len(order)))

@@ -4,6 +4,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.networks import MLP
 from dpkern.privacy.certificate.report import in_words, report_entries
 from dpkern.solvers.base.recalibration import LogMeans
@@ -39,6 +40,8 @@ def methods_text(result: "SolverResult") -> str:
     if isinstance(oracle, MLP) and oracle.hidden:
         hidden = ", ".join(map(str, oracle.hidden))
         model = f"a perceptron with hidden layers of {hidden} units ({oracle.activation}, {loss})"
+    elif isinstance(oracle, DiscreteHazards):
+        model = f"hazards of {oracle.intervals} intervals of time by the link {oracle.link}"
     elif oracle is not None and not isinstance(oracle, MLP):
         model = f"the model {oracle.name}"
     sizes = [int(n) for n in declared.get("sizes", ())]
