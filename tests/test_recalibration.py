@@ -471,6 +471,47 @@ def test_every_solver_begins_at_the_released_mean(solver):
     assert dpk.verify(result.privacy.to_dict())
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"mode": "federated", "participation": 100},
+        {"mode": "token", "trust": "local"},
+        {"users": "silos", "trust": "silo"},
+        {"users": "silos"},
+    ],
+)
+def test_a_consensus_of_changes_begins_at_zero(how):
+    """Of which the states of users do: an offset between the two would never be lost."""
+    result = dpk.solve("admm", targets(n=400, m=4), budget=BUDGET, rng=0, loss="squared", **how)
+    assert MEAN not in [r.what for r in result.privacy.releases]
+    assert abs(result.intercept) < 50.0
+
+
+@pytest.mark.parametrize("solver", ["gradient_descent", "ridge", "local_sgd"])
+def test_no_target_decides_whether_a_run_fails(solver):
+    for target in (1e-310, 0.0):
+        y = np.array([target] + [0.0] * 99)
+        data = dpk.SiloData(
+            np.ones((100, 1)), y, [0, 100], row_bound=2.0, target_bound=10.0, task="regression",
+            intercept=True,
+        )  # fmt: skip
+        with np.errstate(under="raise"):
+            dpk.solve(solver, data, budget=BUDGET, loss="squared", rng=0)
+
+
+def test_what_the_numbers_refuse_is_refused_before_the_mean(tmp_path):
+    accountant = dpk.Accountant(tmp_path / "budget", epsilon=2.0, delta=1e-5)
+    X = np.random.default_rng(0).uniform(-0.1, 0.1, (60, 50))
+    data = dpk.SiloData(
+        X, X[:, 0], [0, 60], row_bound=1.5, target_bound=10.0, task="regression", intercept=True
+    )
+    how = {"budget": dpk.Budget(epsilon=0.5, delta=1e-6), "added_l2": 1e12, "rng": 0}
+    with pytest.raises(ValueError, match="no grid serves") as error:
+        dpk.solve("objective_perturbation", data, accountant=accountant, loss="squared", **how)
+    assert not getattr(error.value, "__notes__", [])
+    assert len(accountant.entries) == 0
+
+
 @pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
 @pytest.mark.parametrize(("trust", "m"), [("central", 3), ("silo", 3)])
 def test_the_mean_of_targets_has_the_sensitivity_of_their_bound(trust, m, neighbours):

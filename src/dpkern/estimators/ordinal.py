@@ -43,7 +43,7 @@ class DPOrdinalClassifier(WithProbabilities):
         In units of the features as given: log odds of a higher class for one unit more. Rows beyond
         the row bound are shortened before the product, in `predict` too.
     thresholds_ : ndarray of shape (K - 1,)
-        x . coef_ - thresholds_[k] are the log odds of a class above classes_[k]. In order, at least
+        x . coef - thresholds[k] are the log odds of a class above classes_[k]. In order, at least
         0.01 apart.
 
     Notes

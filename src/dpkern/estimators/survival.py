@@ -24,7 +24,7 @@ class DPDiscreteHazards(PrivateEstimator):
 
     Minimises the mean over people of -log likelihood, plus (alpha/2) |w|^2 over all parameters:
     within each public interval the event has the probability h_k(x), link(h_k(x)) = theta_k +
-    x.coef_, as long as a person is at risk. A person counts as one record, whatever the follow-up.
+    x . coef, as long as a person is at risk. A person counts as one record, whatever the follow-up.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class DPDiscreteHazards(PrivateEstimator):
         Logs of hazard ratios (of odds ratios of hazards with "logistic"), in units of the features
         as given.
     hazard_ratios_ : dict of str to float
-        exp(coef_) by the names of the features, x0, x1 and so on without names.
+        exp(coef) by the names of the features, x0, x1 and so on without names.
     baseline_ : ndarray of shape (K,)
         Links of the hazards of a row of zeros.
 

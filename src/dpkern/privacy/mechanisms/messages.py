@@ -106,6 +106,10 @@ class GaussianMessages:
         noisy = self._noisy(total, np.array(sigma), grid)[0]
         return channel.seen(noisy, None if self._random else total, sigma)
 
+    def require_grid(self, sensitivity: float, bound: float) -> None:
+        """Raise ValueError where no grid serves a message of this sensitivity and bound."""
+        self._calibrated(sensitivity, bound, 1)
+
     def _noisy(self, rounded: FloatArray, sigma: FloatArray, grid: tuple[float, ...]) -> FloatArray:
         stream = self._channel.stream
         return rounded + kernels.gaussian(rounded.shape, sigma, grid=np.array(grid), rng=stream)

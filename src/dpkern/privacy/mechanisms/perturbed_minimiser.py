@@ -113,6 +113,7 @@ class PerturbedMinimiser:
             mu=self.guarantee.mu,
             random=True,
         )
+        self._messages.require_grid(2.0 * self.minimisation.tau, self.minimisation.iterate_bound)
 
     def linear_term(self) -> FloatArray:
         """Draw b on its grid, shape (d,), which nobody may see."""

@@ -34,12 +34,12 @@ def first_model(run: "Run") -> FloatArray:
     """Return the first model of a run, public: of a released mean of targets, or released rates."""
     objective, mu = run.objective, run.plan.recalibration_mu
     loss, data, w = objective.loss, objective.data, objective.start()
-    if mu is not None and isinstance(loss, AllThreshold):
-        counts, std = _Counts(run, mu, None).find(loss.classes(data))
-        return loss.start_at(data, np.maximum(counts, 0.5 * std))
-    if mu is None or not objective.has_units:
-        return w
-    w[-1] = _TargetMean(run, mu, None).find(data.target_bound)
+    with np.errstate(all="ignore"):  # an error or a warning would depend on the records
+        if mu is not None and isinstance(loss, AllThreshold):
+            counts, std = _Counts(run, mu, None).find(loss.classes(data))
+            return loss.start_at(data, np.maximum(counts, 0.5 * std))
+        if mu is not None and objective.has_units:
+            w[-1] = _TargetMean(run, mu, None).find(data.target_bound)
     return w
 
 

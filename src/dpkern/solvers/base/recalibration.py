@@ -299,7 +299,7 @@ def recalibration_share(
     ordered = isinstance(loss, AllThreshold) and declaration.starts_at_rates
     counts = isinstance(loss, LogLink) and math.isfinite(loss.max_target)
     targets = isinstance(loss, Loss) and objective.has_units and data.intercept
-    targets = targets and math.isfinite(data.target_bound)
+    targets = targets and math.isfinite(data.target_bound) and not _adds_up_changes(given)
     if (
         not (given["recalibrate"] and given["clip"] == "auto")
         or not (declaration.gaussian or persons is None)
@@ -324,6 +324,11 @@ def recalibration_share(
     if ordered:
         return Share(min(max(_SHARE_C / power, _LEAST_SHARE_C), _MOST_SHARE_C))
     return Share.of_labels(power, objective.dim, several=several)
+
+
+def _adds_up_changes(given: Mapping[str, Any]) -> bool:
+    """Whether a consensus is the sum of changes of users, whose states begin at 0."""
+    return given.get("mode", "central") != "central" or given.get("users") == "silos"
 
 
 def power_of_run(n: int, m: int, trust: str, mu: float) -> float:
