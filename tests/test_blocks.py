@@ -275,12 +275,17 @@ def in_mappings(X, y, groups, rng, k=12, **how):
     return memory, dpk.SiloData.from_blocks(parts, **how), parts, how
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
-@pytest.mark.parametrize("name", [n for n in IN_BLOCKS if SOLVERS[n].declaration.weights])
+@pytest.mark.parametrize(
+    ("name", "trust"),
+    [
+        (name, trust)
+        for name in IN_BLOCKS
+        for trust in ("central", "silo")
+        if SOLVERS[name].declaration.weights and trust in SOLVERS[name].declaration.trusts
+    ],
+)
 def test_weighted_blocks_have_the_bits_of_memory(name, trust, monkeypatch):
     declaration = SOLVERS[name].declaration
-    if trust not in declaration.trusts:
-        pytest.skip("no such trust")
     monkeypatch.setattr(module, "_BYTES", 8 * 6 * 10)  # so that blocks are cut too
     memory, blocks, _, _ = in_mappings(*records(200, 5), np.random.default_rng(1), **HOW)
     assert blocks.is_weighted
