@@ -98,10 +98,11 @@ class Minimiser:
             what, dim = "minimiser", len(w)
             exact = GaussianMessages(self._run.channel(), what=what, dim=dim, mu=None)
             return exact.release(w[np.newaxis])
-        start = self._run.first_model()
+        # From the public start, which is that of a log link too, and not in the bound of |b|.
+        moved = self._run.first_model() - self._run.objective.start()
         with clock("noise"):
             b = mechanism.linear_term()
-        w = await self._minimise(b - self._added * start)
+        w = await self._minimise(b - self._added * moved)
         with clock("noise"):
             return mechanism.release(w)
 
