@@ -318,7 +318,20 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     assert main([*given, "--epsilon", "8"]) == 1
     assert "VIOLATED" in capsys.readouterr().out
     monkeypatch.undo()
-    silo = ["audit", "wd_dp", "--trust", "silo", "--silos", "2", "--runs", "200", "--jobs", "1"]
+    silo = [
+        "audit",
+        "wd_dp",
+        "--trust",
+        "silo",
+        "--silos",
+        "2",
+        "--runs",
+        "200",
+        "--jobs",
+        "1",
+        "--seed",
+        "1",
+    ]
     assert main(silo) == 0
     assert "under silo trust" in capsys.readouterr().out
     assert main(["audit", "wd_dp", "--trust", "nobody"]) == 2

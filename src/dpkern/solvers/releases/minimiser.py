@@ -98,23 +98,22 @@ class Minimiser:
             what, dim = "minimiser", len(w)
             exact = GaussianMessages(self._run.channel(), what=what, dim=dim, mu=None)
             return exact.release(w[np.newaxis])
-        # From the public start, which is that of a log link too, and not in the bound of |b|.
-        moved = self._run.first_model() - self._run.objective.start()
+        moved = self._added * self._run.first_model()
         with clock("noise"):
             b = mechanism.linear_term()
-        w = await self._minimise(b - self._added * moved)
+        w = await self._minimise(b - moved)
         with clock("noise"):
             return mechanism.release(w)
 
     async def _minimise(self, b: FloatArray) -> FloatArray:
-        """Return x after the steps of `sensitivity.minimisation` with the linear term b.
+        """Return x after the steps of `sensitivity.minimisation` from 0 with the linear term b.
 
         Every update has the roundings that are counted there.
         """
         run, rho = self._run, self._rho
         step, inverse, rest = 1.0 / self._curvature, 1.0 / (1.0 + rho), 1.0 - rho
         long = 1.0 / (rho * self._curvature)
-        x = v = run.objective.start()
+        x = v = np.zeros(run.objective.dim)
         for _ in range(self.steps):
             y = (x + rho * v) * inverse
             sums = await run.sums(
