@@ -43,6 +43,7 @@ _CANDIDATES = 8
 LINE = "recalibration: "
 LEVEL = f"{LINE}sums of targets and of means"
 TEMPERATURE = f"{LINE}sum of scores and information of the temperature"
+RESIDUALS = f"{LINE}sums of risks less labels, and of information"
 _MEAN = "sum of targets over their bound"
 # Losses of which only the level of means is recalibrated.
 LOG_LINKS = ("poisson", "gamma")
@@ -105,9 +106,10 @@ class DeclaredSolver(DeclaredRun):
         if any(release["what"] == TEMPERATURE for release in self._values["releases"]):
             yield self._about(TEMPERATURE, 2, 1.04 * self.unit, dim=2)
             return
-        yield self._about(f"{LINE}sum of moments of margins and labels", 1, 1.22 * self.unit, dim=4)
-        yield self._about(f"{LINE}sum of scores of the line", 3, self.unit, dim=2)
-        yield self._about(f"{LINE}sum of risks less labels", 1, self.unit, dim=1)
+        yield self._about(f"{LINE}sums of risks and labels", 1, 0.7072 * self.unit, dim=2)
+        scores = f"{LINE}sum of scores and information of the slope"
+        yield self._about(scores, 2, 1.04 * self.unit, dim=2)
+        yield self._about(RESIDUALS, 1, 1.008 * self.unit, dim=2)
 
     def _gradient_descent(self) -> Iterator[Family]:
         yield self._gradients(self._count("rounds"))

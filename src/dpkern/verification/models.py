@@ -21,11 +21,10 @@ from typing import Any
 import numpy as np
 
 from dpkern.verification.checks import TAKEN, Check
-from dpkern.verification.declared_solvers import LEVEL, TEMPERATURE
+from dpkern.verification.declared_solvers import LEVEL, RESIDUALS, TEMPERATURE
 
 #: What of a model's header predicts.
 HEADER = ("intercept", "transform", "loss", "oracle", "feature_names", "schema", "calibration")
-_RECALIBRATION = "recalibration: sum of risks less labels"
 _SHORT = 19  # characters of a digest that are shown
 
 
@@ -132,7 +131,7 @@ def compare(certificates: Sequence[Mapping[str, Any]], model: Mapping[str, Any])
     fits = [run for run in named or runs if not others & set(run["declared"])]
     if model["calibration"] is not None and fits:
         line = model["calibration"]
-        last = _RECALIBRATION
+        last = RESIDUALS
         if isinstance(line, Mapping) and "temperature" in line:
             last = TEMPERATURE
         if isinstance(line, Mapping) and "level" in line:

@@ -65,8 +65,6 @@ class RunPlan:
         recalibration takes where both are Gaussian DP.
     recalibration_mu : float or None
         The budget of the recalibration; None for a run without one.
-    recalibration_line : bool
-        Whether it is a line, and not a temperature.
     persons : PersonBound or None
         How people with several records are protected.
     shares : Shares or None
@@ -93,7 +91,6 @@ class RunPlan:
     charge: Bound | None
     updates: int
     recalibration_mu: float | None = None
-    recalibration_line: bool = False
     step_sizes: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     solver: str = field(init=False)
     trust: str = field(init=False)
@@ -188,7 +185,7 @@ def resolve(
     refuse_sizes(objective, given)
     of_settings = budget if persons is None else persons.budget_of_settings
     of_record, recalibration_mu = budget if persons is None else persons.budget, None
-    share, line = recalibration_share(declaration, objective, of_record, persons, given)
+    share = recalibration_share(declaration, objective, of_record, persons, given)
     given["recalibrate"] = share > 0.0
     if of_record is not None and share > 0.0:
         rest, recalibration_mu = split_budget(of_record.mu, (1.0 - share, share), (1, 1))
@@ -202,7 +199,6 @@ def resolve(
         MappingProxyType(given),
         budget=of_record,
         recalibration_mu=recalibration_mu,
-        recalibration_line=line,
         persons=persons,
         shares=None if t is None or budget is None else Shares(objective.data.m, t),
         charge=_charge(declaration, given),

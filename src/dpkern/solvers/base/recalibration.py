@@ -1,20 +1,22 @@
 """Recalibration: a line from a released model's margins to log odds, or a temperature.
 
 A small clip norm makes a robust loss, whose scores rank well and have the wrong scale. With the
-released model w and its intercept c, a margin z_i = x_i . w is a function of one record and of
-released numbers, and so is every vector below, of norm at most C by itself: nothing is clipped. A
-share of mu^2 that public numbers fix releases, by the Gaussian mechanism on exact sums with
-sensitivity 2 C, or C where a record is added or removed,
+released model w, a margin z_i = x_i . w is a function of one record and of released numbers, and so
+is every vector below, of norm at most C by itself: nothing is clipped. A share of mu^2 that public
+numbers fix releases, by the Gaussian mechanism on exact sums with sensitivity 2 C, or C where a
+record is added or removed,
 
-    sum_i ( min(|z_i - c| / (|w| R), 1)^(1/2) - 1/2 )                                     C = 0.5
-    sum_i ( t_i, t_i u_i, 0.7 u_i^2, 0.7 u_i )    t_i = y_i / 2 in {-1/2, 1/2},           C = 1.22
-    sum_i (p_i - (y_i + 1) / 2) (u_i, 1) / sqrt(2)    p_i = sigmoid(a u_i + b), 3 times,  C = 1
-    sum_i (p_i - (y_i + 1) / 2)                       at the last line,                   C = 1
+    sum_i ( q_i - 1/2, y_i / 2 )    q_i = sigmoid(z_i / 2)                              C = 0.7072
+    sum_i ( min(|z_i - c| / B, 1)^(1/2) - 1/2 )                                         C = 0.5
+    sum_i ( (p_i - t_i) u_i, 2 p_i (1 - p_i) u_i^2 - 1/4 )                              C = 1.04
+    sum_i ( p_i - t_i, p_i (1 - p_i) - 1/8 )                                            C = 1.008
 
-The first says the scale of margins: s = 3 m^2 |w| R, m the mean of the square roots, and then
-u_i = clamp((z_i - c) / s, -1, 1). The second gives a line by a linear discriminant, which three
-steps of Fisher's scoring improve, with the information of u as a normal variable; the last makes
-the mean risk that of the records. All else is post-processing (docs/proofs/recalibration.md).
+with t_i = (y_i + 1) / 2, u_i = clamp((z_i - c) / s, -1, 1) and p_i = sigmoid(a u_i + b). The first
+says the mean risk at half of the margins, whose log odds are c / 2, and the rate, whose log odds
+are b: about the middle c, slope and offset hardly depend on each other. The second says the scale
+of margins, s = 2.4 m^2 B, m the mean of the square roots with its error, B = |w| R + |c|. The
+third, twice, is the derivative of the log loss by the slope a, and the information of it; the last
+makes the mean risk that of the records. All else is post-processing (docs/proofs/recalibration.md).
 Targets have no such line: steps for them are not cut short, and a line only adds noise.
 
 Scores z of several classes are divided by a temperature (Guo et al., "On calibration of modern
@@ -23,8 +25,7 @@ half-range (max z - min z) / 2 in place of |z_i - c|, of which 1.4 m^2 times its
 
     sum_i ( clamp((E_p z - z_y) / s, -1, 1), 2 min(Var_p(z) / s^2, 1/4) - 1/4 )    twice, C = 1.04
 
-is the derivative of the log loss by 1 / temperature, clipped, and the information of it. Two
-classes, whose scores are -z / 2 and z / 2, have a temperature where records are too few for a line.
+is the derivative of the log loss by 1 / temperature, clipped, and the information of it.
 
 Means m = exp(z + offset) of a log link, within its bounds, have a level only: with y at most its
 bound Y, H the largest mean and w <= 1 the weight of a record,
@@ -56,7 +57,7 @@ from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum, RecordVectors, V
 from dpkern.privacy.sampling.amplification import AMPLIFIES
 from dpkern.privacy.sensitivity.grids import total_on_grid
 from dpkern.solvers.base.backends import interruptible
-from dpkern.solvers.base.line_fits import GAMMA, Discriminant, Scale, bounded
+from dpkern.solvers.base.line_fits import LogOdds, Scale, bounded
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.persons import PersonBound
 
@@ -64,29 +65,26 @@ if TYPE_CHECKING:  # which import this module
     from dpkern.solvers.base.declaration import Declaration
     from dpkern.solvers.base.run import Run
 
-# Share of mu^2 for a line: so many over n mu, within these bounds; none below the last, where
-# labels would suffer. There a temperature, which changes none, has so many over n mu, down to the
-# last of its own.
-_SHARE, _LEAST_SHARE, _MOST_SHARE, _SMALL = 180.0, 0.03, 0.2, 400.0
-_SHARE_2, _SMALL_2 = 24.0, 150.0
-# Shares of the recalibration's mu^2: sizes, moments, each of so many scores, and the last sum.
-_SHARES, _STEPS = (0.4, 2.0, 0.7, 3.0), 3
+# Share of mu^2 for a line: so much over sqrt(n mu), within these bounds; none below the last.
+_SHARE, _LEAST_SHARE, _MOST_SHARE, _SMALL = 2.3, 0.03, 0.15, 100.0
+# Shares of that for rates, sizes, each of so many scores, and the last sums.
+_SHARES, _STEPS = (1.0, 0.5, 2.25, 4.0), 2
 _TIMES = (1, 1, _STEPS, 1)
-# The clip norm of moments, at least the norm of a record's.
-_MOMENTS_CLIP = 1.22
-# Margins are cut to so many times their typical size, at least to this part of |w| R.
-_SPREAD, _LEAST_SCALE = 3.0, 0.01
+# The clip norms of rates, of scores and of the last sums, at least the norm of a record's vector.
+_RATES_CLIP, _SCORES_CLIP, _LAST_CLIP = 0.7072, 1.04, 1.008
+# Margins are cut to so many times their typical size, at least to this part of their bound.
+_RANGE, _LEAST_SCALE = 2.4, 0.01
 # What is likely before anything is seen: that margins are too large by this factor.
 _TOO_STEEP = 2.0
 # A slope of fewer standard errors is told.
-_FEW_ERRORS = 1.25
+_FEW_ERRORS = 1.4
 # Of a temperature: so many over n mu is its share of mu^2, and at least the next; none below the
-# last. Shares of that for sizes and each of so many scores; their clip norm, and where they are
-# cut, over the typical half-range.
+# last. Shares of that for sizes and each of so many scores; where these are cut, over the typical
+# half-range.
 _SHARE_T, _LEAST_SHARE_T, _SMALL_T = 45.0, 0.01, 300.0
 _SHARES_T, _STEPS_T = (0.2, 1.0), 2
 _TIMES_T = (1, _STEPS_T)
-_SCORES_CLIP, _RANGE_T = 1.04, 1.4
+_RANGE_T = 1.4
 # Of the level of means: so many over n mu is its share of mu^2, within these bounds; the clip norm,
 # at least the norm of half of a square's diagonal; and the largest step of the log of means.
 _SHARE_L, _LEAST_SHARE_L, _MOST_SHARE_L = 130.0, 0.02, 0.2
@@ -103,10 +101,10 @@ _NUMBERS = 1 << 20
 # Most records of blocks whose margins are kept between releases: in 600 MB.
 _MOST_KEPT = 1 << 26
 
+RATES = "recalibration: sums of risks and labels"
 SIZES = "recalibration: sum of sizes of margins"
-MOMENTS = "recalibration: sum of moments of margins and labels"
-SCORES = "recalibration: sum of scores of the line"
-RESIDUALS = "recalibration: sum of risks less labels"
+SCORES = "recalibration: sum of scores and information of the slope"
+RESIDUALS = "recalibration: sums of risks less labels, and of information"
 TEMPERATURE = "recalibration: sum of scores and information of the temperature"
 LEVEL = "recalibration: sums of targets and of means"
 
@@ -251,10 +249,10 @@ def _finding(slope: float, error: float) -> str:
 
 
 class Share(NamedTuple):
-    """The share of mu^2 for a recalibration, 0 where there is none, and whether it is a line."""
+    """The share of mu^2 for a recalibration, 0 where there is none, and its number of releases."""
 
     value: float
-    line: bool = False
+    releases: int = sum(_TIMES_T)
 
     @classmethod
     def of_labels(cls, power: float, dim: int, *, several: bool) -> "Share":
@@ -262,21 +260,21 @@ class Share(NamedTuple):
         if several:
             enough = power >= max(_SMALL_T, dim)
             return cls(max(_SHARE_T / power, _LEAST_SHARE_T) if enough else 0.0)
-        if power >= _SMALL:
-            return cls(min(max(_SHARE / power, _LEAST_SHARE), _MOST_SHARE), line=True)
-        return cls(_SHARE_2 / power if power >= _SMALL_2 else 0.0)
+        if power < _SMALL:
+            return cls(0.0)
+        value = min(max(_SHARE / math.sqrt(power), _LEAST_SHARE), _MOST_SHARE)
+        return cls(value, sum(_TIMES))
 
     @classmethod
     def of_targets(cls, power: float, dim: int) -> "Share":
         """Return that of the mean of targets by n mu and the number of coefficients."""
         if power >= _EXACT_M * dim**1.5:
             return cls(0.0)
-        return cls(min(max(_SHARE_M / power, _LEAST_SHARE_M), _MOST_SHARE_M))
+        return cls(min(max(_SHARE_M / power, _LEAST_SHARE_M), _MOST_SHARE_M), 1)
 
     def passes(self, n: int) -> int:
         """Return the passes over n records in blocks, of two classes or of targets."""
-        releases = sum(_TIMES if self.line else _TIMES_T)
-        return 0 if not self.value else 1 if n <= _MOST_KEPT else releases
+        return 0 if not self.value else 1 if n <= _MOST_KEPT else self.releases
 
 
 def recalibration_share(
@@ -285,7 +283,7 @@ def recalibration_share(
     budget: Budget | None,
     persons: PersonBound | None,
     given: Mapping[str, Any],
-) -> Share:
+) -> float:
     """Return the share of mu^2 for a recalibration.
 
     There is one where predictions are probabilities or means, settings follow from the budget, and
@@ -315,15 +313,15 @@ def recalibration_share(
         or given["monitor"] is not None
         or isinstance(objective.other, Constraint)
     ):
-        return Share(0.0)
+        return 0.0
     power = power_of_run(objective.n, data.m, given["trust"], budget.mu)
     if counts:
-        return Share(min(max(_SHARE_L / power, _LEAST_SHARE_L), _MOST_SHARE_L))
+        return min(max(_SHARE_L / power, _LEAST_SHARE_L), _MOST_SHARE_L)
     if targets:
-        return Share.of_targets(power, objective.dim)
+        return Share.of_targets(power, objective.dim).value
     if ordered:
-        return Share(min(max(_SHARE_C / power, _LEAST_SHARE_C), _MOST_SHARE_C))
-    return Share.of_labels(power, objective.dim, several=several)
+        return min(max(_SHARE_C / power, _LEAST_SHARE_C), _MOST_SHARE_C)
+    return Share.of_labels(power, objective.dim, several=several).value
 
 
 def _adds_up_changes(given: Mapping[str, Any]) -> bool:
@@ -350,35 +348,18 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     margins = _Margins(w, objective.n_threads)
     if isinstance(loss, LogLink):
         return LogMeans.of(loss, _Level(run, mu, None).find(loss, margins))
-    scores = _ClassScores((margins,), (0.0,))
-    largest = float(np.linalg.norm(w)) * data.row_bound
-    if isinstance(loss, MLP):
-        (W,) = loss.matrices(w, data.n_features)
-        of_classes = tuple(_Margins(row[:-1].copy(), objective.n_threads) for row in W)
-        scores = _ClassScores(of_classes, tuple(W[:, -1].tolist()))
-        largest = float(np.linalg.norm(W - W.mean(axis=0), axis=1).max())
-        largest *= math.hypot(data.row_bound, 1.0)
-    elif not plan.recalibration_line:
-        largest *= 0.5  # of scores -z / 2 and z / 2
-    if not 0.0 < largest < math.inf:
-        largest = 1.0
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
-        if not plan.recalibration_line:
-            several = isinstance(loss, MLP)
-            releases = _Scores(run, scores, largest, mu)
-            scale = releases.scale(1.0 if several else 1.0 / _TOO_STEEP)
-            releases.forget()
-            # Of so few records of two classes the noise hides what labels agree with by chance.
-            chance = math.sqrt(len(w)) if several else 1.0
-            error = math.hypot(scale.slope_error, chance * scale.sampling_error)
-            return Temperature(1.0 / scale.slope, error)
-        centre = float(w[-1]) if data.intercept else 0.0
-        line = _Line(run, margins, centre, largest, mu)
-        fitted = line.log_odds()
+        if isinstance(loss, MLP):
+            return _Scores(run, loss, w, mu).temperature()
+        line = _Line(run, margins, float(np.linalg.norm(w)) * data.row_bound, mu)
+        found = line.calibration(len(w))
         line.forget()
-    # A model of d numbers agrees by chance with the labels that it was fitted to.
-    error = math.hypot(fitted.slope_error, math.sqrt(len(w)) * fitted.sampling_error)
-    return Calibration(fitted.slope, fitted.offset, centre, line.unit, error)
+        return found
+
+
+def _usable(largest: float) -> float:
+    """Return the bound of margins or scores if it is one."""
+    return largest if 0.0 < largest < math.inf else 1.0
 
 
 @dataclass(frozen=True)
@@ -437,10 +418,11 @@ class Releases:
         if self._kept is not None and (blocks := in_blocks(self._run.objective.data)) is not None:
             blocks.totals([])
 
-    def _root(self, mu: float, vectors: RecordVectors) -> float:
-        """Return the noisy mean square root of sizes, of which `vectors` are `_root_vectors`."""
-        (total,), _ = self._release(SIZES, 0.5, mu, vectors, 1)
-        return 0.5 + bounded(float(total) / self._n, 0.5)
+    def _root(self, mu: float, vectors: RecordVectors) -> tuple[float, float]:
+        """Return the noisy mean square root of sizes, of which `vectors` are `_root_vectors`, and
+        the standard deviation of its noise."""
+        (total,), std = self._release(SIZES, 0.5, mu, vectors, 1)
+        return 0.5 + bounded(float(total) / self._n, 0.5), std / self._n
 
     def _release(
         self, what: str, clip: float, mu: float, vectors: RecordVectors, dim: int
@@ -474,7 +456,10 @@ def _root_vectors(sizes: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """u = clamp((margin - centre) / unit, -1, 1) of the records of a block."""
+    """Vectors of the records of a block by their margins less a centre, in a unit.
+
+    Each is by operations on a record's own numbers alone, exponentials by the kernel.
+    """
 
     margins: _Margins
     centre: float
@@ -485,68 +470,79 @@ class _Scaled:
 
     def sizes(self, part: kernels.Data) -> Vectors:
         """Return the vectors of the sizes of margins."""
-        z = self.margins(part)
-        return lambda rows: _root_vectors(np.abs(z[rows] - self.centre) / self.unit)
+        return lambda rows: _root_vectors(np.abs(self.u(part, rows)))
 
-    def moments(self, part: kernels.Data) -> Vectors:
-        """Return the vectors (t, t u, u^2, u)."""
+    def rates(self, slope: float, part: kernels.Data) -> Vectors:
+        """Return the vectors (p - 1/2, y / 2)."""
 
         def vectors(rows: slice) -> FloatArray:
-            u, t = self.u(part, rows), 0.5 * part.y[rows]
-            return np.column_stack([t, t * u, GAMMA * (u * u), GAMMA * u])
+            p = _less_labels(np.full(rows.stop - rows.start, -1.0), slope * self.u(part, rows))
+            return np.column_stack([p - 0.5, 0.5 * part.y[rows]])
 
         return vectors
 
     def scores(self, slope: float, offset: float, part: kernels.Data) -> Vectors:
-        """Return the vectors (u, 1) (p - y) / sqrt(2)."""
+        """Return the vectors ((p - (y + 1) / 2) u, 2 p (1 - p) u^2 - 1/4)."""
 
         def vectors(rows: slice) -> FloatArray:
             u = self.u(part, rows)
-            s = self._derivatives(slope, offset, u, part.y[rows]) * math.sqrt(0.5)
-            return np.column_stack([s * u, s])
+            residuals, information = self._risks(slope, offset, u, part.y[rows])
+            return np.column_stack([residuals * u, 2.0 * information * u * u - 0.25])
 
         return vectors
 
     def residuals(self, slope: float, offset: float, part: kernels.Data) -> Vectors:
-        """Return the vectors p - y."""
+        """Return the vectors (p - (y + 1) / 2, p (1 - p) - 1/8)."""
 
         def vectors(rows: slice) -> FloatArray:
-            u = self.u(part, rows)
-            return self._derivatives(slope, offset, u, part.y[rows])[:, np.newaxis]
+            residuals, information = self._risks(slope, offset, self.u(part, rows), part.y[rows])
+            return np.column_stack([residuals, information - 0.125])
 
         return vectors
 
     @staticmethod
-    def _derivatives(slope: float, offset: float, u: FloatArray, y: FloatArray) -> FloatArray:
-        return loss_derivatives(y, slope * u + offset, loss="logistic")
+    def _risks(
+        slope: float, offset: float, u: FloatArray, y: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return p - (y + 1) / 2 and p (1 - p)."""
+        odds, labels = slope * u + offset, np.ones(len(u))
+        return _less_labels(y, odds), -_less_labels(-labels, odds) * _less_labels(labels, odds)
+
+
+def _less_labels(y: FloatArray, log_odds: FloatArray) -> FloatArray:
+    """Return the risk of each record less 0 or 1, its label y of -1 or 1."""
+    return loss_derivatives(y, log_odds, loss="logistic")
 
 
 class _Line(Releases):
-    """The releases of one line."""
+    """The releases of one line, of margins of at most `largest`."""
 
-    def __init__(
-        self, run: "Run", margins: _Margins, centre: float, largest: float, mu: float
-    ) -> None:
+    def __init__(self, run: "Run", margins: _Margins, largest: float, mu: float) -> None:
         super().__init__(run, mu, margins)
-        self._margins, self._centre, self.unit = margins, centre, largest
+        self._margins, self._largest = margins, _usable(largest)
 
-    def log_odds(self) -> Discriminant:
-        """Return the line of the log odds of labels; only once."""
-        mu_u, mu_m, mu_s, mu_r = split_budget(self._mu, _SHARES, _TIMES)
-        root = self._root(mu_u, _Scaled(self._margins, self._centre, self.unit).sizes)
-        self.unit *= min(max(_SPREAD * root**2, _LEAST_SCALE), 1.0)
-        scaled = _Scaled(self._margins, self._centre, self.unit)
-        sums, std = self._release(MOMENTS, _MOMENTS_CLIP, mu_m, scaled.moments, 4)
-        moments = sums / (1.0, 1.0, GAMMA, GAMMA)  # of t, t u, u^2 and u
-        prior = self.unit / _TOO_STEEP, self._centre / _TOO_STEEP
-        guess = Discriminant(self._n, moments, std, *prior)
+    def calibration(self, dim: int) -> Calibration:
+        """Return the line of log odds for the margins of a model of so many numbers."""
+        n, slope = self._n, 1.0 / _TOO_STEEP
+        mu_p, mu_u, mu_s, mu_r = split_budget(self._mu, _SHARES, _TIMES)
+        rates = partial(_Scaled(self._margins, 0.0, _FAR).rates, slope * _FAR)
+        (risks, labels), std = self._release(RATES, _RATES_CLIP, mu_p, rates, 2)
+        odds = LogOdds(n, risks, labels, std, slope)
+        bound = _usable(self._largest + abs(odds.centre))
+        root, error = self._root(mu_u, _Scaled(self._margins, odds.centre, bound).sizes)
+        # With the noise's error, as margins beyond the unit all count for the same.
+        unit = min(max(_RANGE * (root + error) ** 2, _LEAST_SCALE), 1.0) * bound
+        scale, scaled = Scale(n, unit, slope), _Scaled(self._margins, odds.centre, unit)
         for _ in range(_STEPS):
-            scores = partial(scaled.scores, guess.slope, guess.offset)
-            guess.improve(*self._release(SCORES, 1.0, mu_s, scores, 2))
-        residuals = partial(scaled.residuals, guess.slope, guess.offset)
-        (residual,), std = self._release(RESIDUALS, 1.0, mu_r, residuals, 1)
-        guess.move(residual, std)
-        return guess
+            scores = partial(scaled.scores, scale.slope * unit, odds.offset)
+            (score, information), std = self._release(SCORES, _SCORES_CLIP, mu_s, scores, 2)
+            scale.improve(score, information, std)
+        residuals = partial(scaled.residuals, scale.slope * unit, odds.offset)
+        (residual, information), std = self._release(RESIDUALS, _LAST_CLIP, mu_r, residuals, 2)
+        odds.improve(residual, information, std)
+        # A model of d numbers agrees by chance with the labels that it was fitted to.
+        error = math.hypot(scale.slope_error, math.sqrt(dim) * scale.sampling_error)
+        return Calibration(scale.slope * unit, odds.offset, odds.centre, unit, error * unit)
 
 
 @dataclass(frozen=True)
@@ -596,15 +592,12 @@ class _Level(Releases):
 
 @dataclass(frozen=True)
 class _ClassScores:
-    """The scores z (K, n) of the records of a block; -z / 2 and z / 2 of two classes."""
+    """The scores z (K, n) of the records of a block."""
 
     margins: tuple[_Margins, ...]
     biases: tuple[float, ...]
 
     def __call__(self, part: kernels.Data) -> FloatArray:
-        if len(self.margins) == 1:
-            z = self.margins[0](part)
-            return np.array([-0.5 * z, 0.5 * z])
         pairs = zip(self.margins, self.biases, strict=True)
         return np.array([margins(part) + bias for margins, bias in pairs])
 
@@ -646,27 +639,33 @@ class _ClassScores:
 
 
 class _Scores(Releases):
-    """The releases of one temperature."""
+    """The releases of the temperature of a model of several classes."""
 
-    def __init__(self, run: "Run", scores: _ClassScores, largest: float, mu: float) -> None:
-        super().__init__(run, mu, scores.margins[0] if len(scores.margins) == 1 else None)
-        self._scores, self.unit = scores, largest
+    def __init__(self, run: "Run", model: MLP, w: FloatArray, mu: float) -> None:
+        super().__init__(run, mu, None)
+        objective, self._root_dim = run.objective, math.sqrt(len(w))
+        (W,) = model.matrices(w, objective.data.n_features)
+        of_classes = tuple(_Margins(row[:-1].copy(), objective.n_threads) for row in W)
+        self._scores = _ClassScores(of_classes, tuple(W[:, -1].tolist()))
+        longest = float(np.linalg.norm(W - W.mean(axis=0), axis=1).max())
+        self._largest = _usable(longest * math.hypot(objective.data.row_bound, 1.0))
 
-    def scale(self, slope: float) -> Scale:
-        """Return the factor of the scores, which is likely to be `slope` beforehand; only once."""
+    def temperature(self) -> Temperature:
+        """Return the temperature."""
         mu_u, mu_s = split_budget(self._mu, _SHARES_T, _TIMES_T)
-        root = self._root(mu_u, partial(self._scores.sizes, self.unit))
-        self.unit *= _RANGE_T * max(root**2, _LEAST_SCALE)
-        scale = Scale(self._n, self.unit, slope)
+        root, _ = self._root(mu_u, partial(self._scores.sizes, self._largest))
+        unit = self._largest * _RANGE_T * max(root**2, _LEAST_SCALE)
+        scale = Scale(self._n, unit, 1.0)
         for _ in range(_STEPS_T):
-            vectors = partial(self._scores.vectors, scale.slope, self.unit)
+            vectors = partial(self._scores.vectors, scale.slope, unit)
             (score, information), std = self._release(TEMPERATURE, _SCORES_CLIP, mu_s, vectors, 2)
             scale.improve(score, information, std)
-        return scale
+        # Of so few records the noise hides what labels agree with by chance.
+        error = math.hypot(scale.slope_error, self._root_dim * scale.sampling_error)
+        return Temperature(1.0 / scale.slope, error)
 
 
 def _exponential(t: FloatArray) -> FloatArray:
     """Return exp(t) for t <= 0, as the odds of the logistic function."""
     labels = np.ones(len(t))
-    p = loss_derivatives(-labels, t, loss="logistic")
-    return p / -loss_derivatives(labels, t, loss="logistic")
+    return _less_labels(-labels, t) / -_less_labels(labels, t)
