@@ -23,6 +23,7 @@ from dpkern.federated.study import Study
 from dpkern.party import Party, Remote
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.privacy.guarantees.budget import check_budget
+from dpkern.solvers import SolverResult
 from dpkern.stream import NoiseStream
 
 PROTOCOL, VERSION = 4, version("dpkern")
@@ -103,6 +104,10 @@ class Federation(Remote):
     @property
     def task(self) -> str:
         return self.study.described.task
+
+    @property
+    def model(self) -> SolverResult | None:
+        return self.study.model
 
     def _connected(self) -> tuple[Star, bytes]:
         """Return the star, connected when it is used, and the nonce of the session."""
@@ -234,6 +239,7 @@ def proposed(study: Study, solver: str, budget: Any, arguments: Mapping[str, Any
     check_budget(budget)
     if arguments.get("trust", study.trust) != study.trust:
         raise ValueError(f"trust must be that of the study, {study.trust!r}")
+    study.check_solver(solver)
     shared = {name: value for name, value in arguments.items() if name not in OWN}
     return Proposal(solver, budget, {**shared, "trust": study.trust})
 
