@@ -236,6 +236,7 @@ def evaluate(
     trust_model, party = trust or "central", None if silos is None else silos.party
     if trust_model not in ("central", "silo"):
         raise ValueError(f"trust must be 'central' or 'silo', got {trust!r}")
+    colluding = None if colluding is None else whole_number("colluding", colluding, 0)
     shares = None if silos is None else Shares.of(silos.m, trust_model, colluding, party)
     run = ChargedReleases(
         budget,
@@ -290,7 +291,7 @@ def evaluate(
         raise ValueError("X must hold at least one record, got none")
     size = n if public_size is None else whole_number("public_size", public_size)
     offsets, sizes = [0, n] if silos is None else silos.offsets.tolist(), [size]
-    if silos is not None and trust == "silo":
+    if silos is not None and trust_model == "silo":
         sizes = [size] * m if add_remove else silos.sizes.tolist()
     with_pairs = records.two and not add_remove and silos is None and 2 <= n <= MOST_RECORDS
     mu_pairs, mu_sums = 0.0, run.record_mu
