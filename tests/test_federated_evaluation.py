@@ -379,6 +379,19 @@ def test_wrong_calls_reach_nobody(how, text, models, tmp_path):
         dpk.evaluate(study.model, federation, budget=BUDGET, **how)
 
 
+def test_targets_without_bounds_are_refused_before_silos_are_asked(tmp_path):
+    rng = np.random.default_rng(0)
+    data = dpk.SiloData.split(rng.uniform(-1.0, 1.0, (400, 2)), rng.random(400), 1, row_bound=2.0)
+    how = {"loss": "squared", "rounds": 2, "clip": 1.0}
+    model = dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=1.0), rng=0, **how)
+    study = study_of(tmp_path, model, records_of("two"))
+    federation = Federation(study, star=lambda: pytest.fail("connected"))
+    text = "target_bound must be given for a model that was fitted without one"
+    assert_refused(text, dpk.evaluate, model, federation, budget=BUDGET)
+    plan = proposed(study, "evaluate", BUDGET, {"target_bound": (0.0, 1.0)})
+    assert rehearsed(study, plan).declared["target_middle"] == 0.5
+
+
 def test_silos_that_add_noise_are_those_of_data_in_memory(models):
     data, model = records_of("two"), models["two"]
     with pytest.raises(TypeError, match="X must be a SiloData in memory, whose silos add noise"):

@@ -1,7 +1,7 @@
 """``dpkern evaluate``: scores of a saved model on held-out records, with a guarantee."""
 
 import argparse
-from typing import Any
+from typing import Any, cast
 
 from dpkern.cli import _arguments, _data, _federated, _output, _project
 from dpkern.cli._project import Project
@@ -73,8 +73,9 @@ def _over_silos(
     """Evaluate over the silos of a study, which hold the records and charge their accountants."""
     _data.refuse_options(arguments, ("model",), "the study of --federation states it")
     study = _federated.study(arguments, takes=("target_bound",))
+    study.check_solver(EVALUATE)
     texts = project.texts_for(arguments.about, study=study.name)
-    given = agreed_arguments(study.model, **given)
+    given = agreed_arguments(cast(SolverResult, study.model), **given)
     if arguments.plan is not None:
         return _federated.propose(study, arguments.plan, EVALUATE, budget, given)
     _federated.rehearse(study, EVALUATE, budget, given)

@@ -343,9 +343,9 @@ def _noisy_silos(X: Any, trust: str | None, colluding: int | None) -> SiloData |
     return X
 
 
-def agreed_arguments(model: Any, **given: Any) -> dict[str, Any]:
+def agreed_arguments(model: SolverResult, **given: Any) -> dict[str, Any]:
     """Return the arguments that the parties of a study agree on, of those of `evaluate`."""
-    if given.get("target_bound") is None and isinstance(model, SolverResult):
+    if given["target_bound"] is None and model.classes is None:
         given["target_bound"] = _bound_of(model)
     return {name: value for name, value in given.items() if value is not None}
 
@@ -477,8 +477,6 @@ class _Records:
 
     @classmethod
     def _of_targets(cls, model: Any, X: ArrayLike, y: ArrayLike, target_bound: Any) -> _Records:
-        if target_bound is None:
-            raise ValueError("target_bound must be given for a model that was fitted without one")
         half, middle = target_bounds(target_bound)
         if not 1.0 / _LARGEST_BOUND <= half <= _LARGEST_BOUND:
             raise ValueError(
@@ -594,10 +592,10 @@ def _inner(name: str, value: float) -> float:
     return number
 
 
-def _bound_of(model: SolverResult) -> tuple[float, float] | None:
+def _bound_of(model: SolverResult) -> tuple[float, float]:
     bound = model.privacy.declared.get("target_bound")
     if not isinstance(bound, int | float):
-        return None
+        raise ValueError("target_bound must be given for a model that was fitted without one")
     middle = model.transform.target_middle
     return middle - bound, middle + bound
 
