@@ -23,6 +23,7 @@ from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel, Shares
 pytest.importorskip("cryptography")
 
 from studies import identities
+from test_silo_journal import MOMENTS, Dies, Mailbox, Mortal
 
 from dpkern.federated.federation import Federation, proposed
 from dpkern.federated.party import ProtocolError
@@ -91,9 +92,12 @@ def run(study, data, *, of_silo=None, star=None, coordinator=None, **how):
         try:
             with link:
                 given = {"accountant": None, "rng": 7, "study": study} | of_silo.get(j, {})
-                own = given.pop("study")
-                records = silo_data(own, data, j)
-                outcomes[j] = take_part(own, f"s{j}", records, link, identities(4)[j], **given)
+                own, lives = given.pop("study"), given.pop("lives", [link])
+                place = own, f"s{j}", silo_data(own, data, j)
+                for life in lives[:-1]:
+                    with pytest.raises(Dies):
+                        take_part(*place, life, identities(4)[j], **given)
+                outcomes[j] = take_part(*place, lives[-1], identities(4)[j], **given)
         except BaseException as error:
             outcomes[j] = error
 
@@ -291,6 +295,25 @@ def test_killed_parties_go_on_where_they_were(models, tmp_path):
         )
     assert bits(again) == bits(outcomes[1])
     assert len(ledger.entries) == 1
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("last", range(1, 6))  # hello, offers, confirmations, ready, sums
+def test_a_silo_that_died_goes_on_where_it_was(last, moment, models, tmp_path):
+    data = records_of("two")
+    study = study_of(tmp_path, models["two"], data)
+    star = QueueStar(study.names, deadline=20.0)
+    mailbox = Mailbox(star.links[1])
+    ledger = dpk.Accountant(tmp_path / "s1.json", epsilon=2.0, delta=1e-6)
+    of_silo = {"accountant": ledger, "journal": tmp_path / "s1"}
+    of_silo["lives"] = [Mortal(mailbox, last, moment), mailbox]
+    found, outcomes = run(study, data, star=star, of_silo={1: of_silo})
+    expected = dpk.evaluate(models["two"], data, budget=BUDGET, rng=7, colluding=1)
+    assert bits(found) == bits(outcomes[1]) == bits(expected)
+    assert all(len(answers) == 1 for answers in mailbox.answers.values())
+    # What is withdrawn at an error before anything is released is charged again.
+    assert [entry.what for entry in ledger.entries] == ["evaluate"] * (1 + (last == 4))
+    assert 0.99 < ledger.spent <= 1.0
 
 
 # ------------------------------------------------------------------------------ what is refused
