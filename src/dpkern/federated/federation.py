@@ -42,7 +42,8 @@ def agreed(study: Study, plan: str) -> bytes:
 class Federation(Remote):
     """The silos of a study, in place of a `SiloData`.
 
-    Every party runs the solver, this one without records. Silos add their noise before anything
+    `dpkern.evaluate` takes it where the study states a model, and `dpkern.solve` any other. Every
+    party runs the solver, this one without records. Silos add their noise before anything
     leaves them; what they send is masked where trust is "central", so that the coordinator learns
     the noisy sums and the silos' public numbers, and nothing else.
 
