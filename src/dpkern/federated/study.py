@@ -11,7 +11,7 @@ begin a session.
 
     [data]
     schema = "schema.json"           # or the keys below, those of SiloData
-    # model = "model.npz"            # held-out records as this model has them, which is evaluated
+    # model = "model.npz"            # of held-out records, on which it is evaluated
     # features = ["age", "dose"]     # or n_features = 123
     # task = "classification"
     # classes = ["<=50K", ">50K"]
