@@ -168,3 +168,55 @@ def test_keys_that_cannot_all_be_written_leave_nothing(capsys, study):
         capsys, "federation", "keys", "west", "--silo", "west", "--records", "300"
     )
     assert [path.name for path in (study / "west").iterdir()] == ["west.node"]
+
+
+@pytest.fixture
+def held_out(study):
+    """The study of a model on held-out records of the same silos."""
+    frame = {"age": [30.0, 40.0] * 150, "ill": ["no", "yes"] * 150}
+    data = Schema.load("schema.json").silo_data(frame, 1)
+    dpk.solve("auto", data, budget=dpk.Budget(mu=0.5), rng=0).save("model.npz")
+    text = (study / "study.toml").read_text()
+    (study / "held_out.toml").write_text(
+        text.replace('schema = "schema.json"', 'model = "model.npz"')
+    )
+    return study
+
+
+@pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
+def test_scores_over_silos_are_planned_rehearsed_and_refused(capsys, held_out):
+    evaluate = ["evaluate", "--federation", "held_out.toml", *FIT]
+    out, _ = shown(capsys, [*evaluate, "--plan", "plan.json", "--threshold", "0.3"])
+    model = dpk.load("model.npz")
+    assert f"model       {model.digest[:20]}" in out
+    assert "task           evaluate, epsilon 1 at delta 1e-06" in out
+    assert "threshold 0.3, neighbours replace_one, trust central" in out
+    assert (
+        f"model          {model.digest}"
+        in shown(capsys, ["federation", "show", "held_out.toml"])[0]
+    )
+    take = [word.replace("study.toml", "held_out.toml") for word in silo("north.json")]
+    out, _ = shown(capsys, [*take, "--plan", "plan.json", "--dry-run"])
+    assert "1 x sums of an evaluation, 29 numbers with noise" in out
+    assert "ledger after   north.json: 1 of epsilon 1.5" in out
+    assert dpk.Accountant("north.json").spent == 0.0
+    dpk.Accountant("small.json", epsilon=0.5, delta=1e-6)
+    small = [word.replace("north.json", "small.json") for word in take]
+    assert "has no room for evaluate" in refused(capsys, *small, "--plan", "plan.json", "--dry-run")
+    plan = ["--plan", "plan.json"]
+    assert "--out has no use" in refused(capsys, *take, *plan, "--out", "m.npz")
+    fit = ["fit", "--federation", "held_out.toml", *FIT, "--keys", "analyst"]
+    assert "states a model, got a plan of 'gradient_descent'" in refused(capsys, *fit)
+    for more, text in (
+        (["model.npz"], "MODEL was given, and the study of --federation states it"),
+        (["--ledger", "north.json"], "--ledger was given, and the silos of --federation have"),
+        (["--max-records", "2"], "--max-records was given, and the silos of --federation have"),
+        ([], "--federation needs --keys"),
+    ):
+        assert text in refused(capsys, *evaluate, *more)
+    assert "states no model" in refused(
+        capsys, "evaluate", "--federation", "study.toml", *FIT, "--plan", "other.json"
+    )
+    assert "give MODEL and DATA, or --federation" in refused(capsys, "evaluate", "model.npz", *FIT)
+    needs = refused(capsys, "evaluate", "model.npz", "north.csv", *FIT, "--plan", "plan.json")
+    assert "--plan was given, and it needs --federation" in needs

@@ -144,7 +144,7 @@ def test_released_sums_move_by_the_certified_sensitivity(neighbours, monkeypatch
         for rows in (frame, other):
             sums = sums_of(parts_of(rows), with_size=adding)
             channel = Channel(Ledger(), NoiseStream(0), SEEN_BY["central"], neighbours)
-            sums.release(channel, len(rows), 40, 1.0)
+            sums.release(channel, (0, len(rows)), (40,), 1.0)
         (D, one), (_, two) = seen
         assert np.linalg.norm(one - two) <= D
 
@@ -284,7 +284,7 @@ def test_intervals_cover_means_and_shares_as_often_as_they_say(neighbours, epsil
         rows = rng.integers(0, len(population), size)
         sums = sums_of([Coded(p.block, p.values[rows]) for p in parts], with_size=adding)
         channel = Channel(Ledger(), NoiseStream(seed), SEEN_BY["central"], neighbours)
-        released, std = sums.release(channel, size, n, mu)
+        released, std = sums.release(channel, (0, size), (n,), mu)
         total = Total(float(released[-1]), std**2) if adding else Total(float(size), 0.0)
         estimator = Estimator(std**2, 1.959964, total)
         ends = np.cumsum([part.block.dim for part in parts])

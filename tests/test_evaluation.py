@@ -159,7 +159,7 @@ def test_released_sums_move_by_the_certified_sensitivity(task, neighbours, monke
         for rows in (V, np.delete(V, 0, axis=0) if adding else np.vstack([V[-1:], V[1:]])):
             given = type(sums)(lambda s, rows=rows: rows[s], sums.dim, sums.clip, sums.distance)
             channel = Channel(Ledger(), NoiseStream(0), SEEN_BY["central"], neighbours)
-            given.release(channel, len(rows), 40, 1.0)
+            given.release(channel, (0, len(rows)), (40,), 1.0)
         (D, one), (_, two) = seen
         assert np.linalg.norm(one - two) <= D
 

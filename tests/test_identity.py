@@ -19,7 +19,7 @@ from dpkern import estimators, selection
 from dpkern.cli import main
 from dpkern.data import Column, Schema
 from dpkern.data.notes import LABELS_READ
-from dpkern.privacy import central
+from dpkern.privacy import charged
 from dpkern.privacy.certificate import identity, report
 from dpkern.privacy.certificate.identity import NOT_STATED, READ, model_digest
 from dpkern.privacy.certificate.page import page
@@ -343,7 +343,7 @@ def clock(monkeypatch):
         times.append(f"2026-01-01T00:{len(times) // 60:02d}:{len(times) % 60:02d}Z")
         return times[-1]
 
-    for module in (run_module, central):
+    for module in (run_module, charged):
         monkeypatch.setattr(module, "start_time", now)
     return times
 

@@ -86,7 +86,7 @@ IMPORTS = {
     },
     "candidates": {"solvers", "solvers/base", "privacy/*", "data", "models/networks"},
     "evaluation": {
-        *("evaluation", "solvers", "privacy/*", "data", "models/hazards"),
+        *("evaluation", "solvers", "privacy/*", "data", "models/hazards", "party"),
     },
     "selection": {
         *("candidates", "evaluation", "solvers", "solvers/base", "privacy/*", "kernels", "data"),
@@ -138,6 +138,7 @@ IMPORTS = {
             "federated/mpyc_sums",
             "federated/party",
             "federated/study",
+            "evaluation",
             "solvers",
             "solvers/base",
             "privacy/*",
@@ -166,7 +167,7 @@ IMPORTS = {
     "federated/flower": {"federated/flower_wire", "federated/links"},
     "federated/flower_superlink": {"federated/flower_wire", "federated/links"},
     "federated/flower_wire": {"federated/links"},
-    "federated/study": {"federated/masking", "data"},
+    "federated/study": {"federated/masking", "data", "solvers"},
     "cli": {
         *(
             "evaluation",

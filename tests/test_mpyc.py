@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
-from mpyc_party import BUDGET, data_of_all, integers, study_of
+from mpyc_party import BUDGET, data_of_all, integers, model_of, study_of
 from parties import unmask
 
 from dpkern.federated import mpyc_runtime
@@ -57,6 +57,12 @@ SUMS = (1, 6, 17, 18, 123, 4000)
 STUDIES = {
     **{name: {"solver": name, "arguments": how} for name, how in RUNS.items()},
     "as users do": {**PLAIN, "as users do": "ledger", "epsilon": 3.0},
+    "evaluation": {
+        "solver": "evaluate",
+        "arguments": {},
+        "as users do": "scores",
+        "epsilon": 3.0,
+    },
     "older ledger": {
         **PLAIN,
         "as users do": "ledger",
@@ -194,6 +200,17 @@ def test_a_federation_and_silos_have_the_bits_of_one_process(outcomes):
         assert not isinstance(result, str), result
         assert np.array_equal(result.coef, expected.coef)
         assert result.privacy.releases == expected.privacy.releases
+
+
+@pytest.mark.processes
+def test_scores_have_the_bits_of_one_process(outcomes):
+    data = data_of_all()
+    expected = dpk.evaluate(model_of(data), data, budget=BUDGET, rng=7, colluding=1)
+    for found in results(outcomes, "evaluation"):
+        assert not isinstance(found, str), found
+        assert found.scores == expected.scores
+        assert found.privacy.releases == expected.privacy.releases
+        assert any("sums by Shamir shares" in note for note in found.privacy.notes)
 
 
 @pytest.mark.processes

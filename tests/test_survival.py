@@ -301,7 +301,7 @@ def test_tables_of_neighbours_stay_within_the_charge(neighbours):
         cells = cells_of(t, e, EDGES) + (2 * K + 1) * np.asarray(groups)
         sums, ledger = _counts(cells, 2 * (2 * K + 1)), Ledger(None)
         channel = Channel(ledger, NoiseStream(3), SEEN_BY["central"], neighbours)
-        return sums.release(channel, len(t), 60, 0.5)[0], ledger.releases[0].sensitivity
+        return sums.release(channel, (0, len(t)), (60,), 0.5)[0], ledger.releases[0].sensitivity
 
     group = np.arange(60) % 2
     base, charged = table(time, event, group)

@@ -1,4 +1,4 @@
-"""The tutorial of three hospitals: its commands, copied, in processes of their own."""
+"""Three hospitals: commands of the tutorial and of the page, in processes of their own."""
 
 import os
 import re
@@ -8,17 +8,20 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 from network import free_port
 
 import dpkern as dpk
 from dpkern.privacy import Certificate
+from dpkern.privacy.mechanisms.concordance import count_pairs
 
 pytestmark = pytest.mark.docs
 
 pytest.importorskip("cryptography")
 pytest.importorskip("flwr")
 
+HELD_OUT = {"north": 1_200, "south": 1_000, "west": 800}
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -65,3 +68,70 @@ def test_the_tutorial_of_three_hospitals(source_tree, tmp_path, monkeypatch):
     frame = {n.replace(" ", "_"): x for n, x in zip(table.feature_names, table.X.T, strict=True)}
     labels = ["benign" if y else "malignant" for y in table.y]
     assert model.score(frame, labels) > 0.85
+
+
+def test_the_pages_scores_of_a_released_model(source_tree, tmp_path, monkeypatch):
+    page = (source_tree / "docs" / "federation.md").read_text()
+    text = page.partition("## Scores of a released model")[2].partition("\n## ")[0]
+    (study,), (commands,) = (
+        re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("toml", "bash")
+    )
+    plan, silo, evaluate = commands.strip().split("\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+    def shell(command):
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    schema = dpk.Schema(
+        [
+            dpk.data.Column("age", "number", lo=0, hi=100),
+            dpk.data.Column("ill", "target", classes=["no", "yes"]),
+        ]
+    )
+    ages = np.random.default_rng(0).uniform(0.0, 100.0, 5_000)
+    ill = np.where(ages + np.random.default_rng(1).normal(0.0, 20.0, 5_000) > 50.0, "yes", "no")
+    data = schema.silo_data({"age": ages[:2_000], "ill": ill[:2_000]}, 1)
+    dpk.solve("auto", data, budget=dpk.Budget(epsilon=1.0, delta=1e-6)).save("model.npz")
+    Path("held_out.toml").write_text(study.replace("127.0.0.1:9092", f"127.0.0.1:{free_port()}"))
+    first = 2_000
+    for name, n in HELD_OUT.items():
+        rows = zip(ages[first : first + n], ill[first : first + n], strict=True)
+        lines = ["age,ill", *(f"{float(age)!r},{label}" for age, label in rows)]
+        Path(f"{name}_held_out.csv").write_text("\n".join(lines))
+        shell(f"dpkern federation keys {name} --silo {name} --records {n} >> held_out.toml")
+        shell(f"dpkern ledger {name}.json --epsilon 1 --delta 1e-6")
+        first += n
+    shell("dpkern federation keys analyst --coordinator 127.0.0.1 localhost")
+    shell("cp */*.node.pub analyst/ && cp analyst/ca.crt .")
+    shown = shell("dpkern federation show held_out.toml")
+    Path("fingerprint").write_text(re.search(r"fingerprint\s+(\S+)", shown)[1])
+    shell(plan)
+    with ExitStack() as stack:
+        waiting = ["dpkern federation up held_out.toml --keys analyst"]
+        waiting += [silo.replace("north", name) for name in HELD_OUT]
+        running = []
+        for i, command in enumerate(waiting):
+            out = stack.enter_context(open(f"out-{i}.txt", "w"))
+            process = subprocess.Popen(["bash", "-ec", f"exec {command}"], stdout=out, stderr=out)
+            running.append(process)
+            stack.callback(ended, process)
+            end = time.monotonic() + 60.0
+            while not Path("analyst/superlink.secret").exists() and time.monotonic() < end:
+                time.sleep(0.1)
+        scores = shell(evaluate)
+        assert [process.wait(30.0) for process in running[1:]] == [0, 0, 0]
+    auc = float(re.search(r"^auc\s+(\S+)", scores, re.MULTILINE)[1])
+    truth = count_pairs(ages[2_000:], ill[2_000:] == "yes")
+    positives = np.count_nonzero(ill[2_000:] == "yes")
+    assert auc == pytest.approx(0.5 + 0.5 * truth / positives / (3_000 - positives), abs=0.05)
+    for i in (1, 2, 3):  # all parties print the same scores
+        assert re.search(r"^auc .*", scores, re.MULTILINE)[0] in Path(f"out-{i}.txt").read_text()
+    for name in HELD_OUT:
+        assert 0.9 < dpk.Accountant(f"{name}.json").spent <= 1.0
+    certificate = Certificate.load("scores.certificate.json")
+    assert certificate.model == dpk.load("model.npz").digest
+    assert certificate.declared["colluding"] == 1
+    shell("dpkern verify scores.certificate.json model.npz")

@@ -82,6 +82,11 @@ class Remote(ABC):
     def task(self) -> str:
         """Task of the data, as of a `SiloData`."""
 
+    @property
+    @abstractmethod
+    def model(self) -> Any:
+        """The `SolverResult` that is evaluated, None where a solver runs."""
+
     @abstractmethod
     def opened(
         self, solver: str, budget: Any, arguments: Mapping[str, Any]

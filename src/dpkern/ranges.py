@@ -33,8 +33,8 @@ from dpkern.data.validation import (
 )
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.privacy.central import CentralReleases
 from dpkern.privacy.certificate.identity import NOT_STATED, READ
+from dpkern.privacy.charged import ChargedReleases
 from dpkern.privacy.mechanisms.counts import GaussianCounts
 
 _OCTAVES = 30
@@ -140,7 +140,7 @@ def private_range(
     given = data_or_X.X if isinstance(data_or_X, SiloData) else data_or_X
     persons = data_or_X.persons if isinstance(data_or_X, SiloData) else None
     most = None if persons is None else persons.max_records
-    run = CentralReleases(budget, accountant, neighbours=neighbours, max_records=most)
+    run = ChargedReleases(budget, accountant, neighbours=neighbours, max_records=most)
     blocks = data_or_X.blocks if isinstance(data_or_X, SiloData) else None
     X, y, names = _values(data_or_X, y, target_bounds)
     coverage = probability("coverage", coverage)

@@ -149,10 +149,10 @@ def naming(path: str, schema: Schema | None = None) -> Iterator[None]:
 
 def refuse_options(arguments: argparse.Namespace, names: Iterable[str], why: str) -> None:
     for name in names:
-        given = getattr(arguments, name)
+        given = getattr(arguments, name, None)  # commands have some of them
         if given is not None and (given is not False or name in ("header", "sparse")):
             flag = f"--{'no-' if given is False else ''}{name.replace('_', '-')}"
-            option = "DATA" if name == "data" else flag
+            option = name.upper() if name in ("model", "data") else flag
             raise ValueError(f"{option} was given, and {why}")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dpkern._files import replacing
 from dpkern.cli import _data
 from dpkern.cli._output import Line, print_lines, refuse_output, remark, say_certificate
+from dpkern.solvers import SOLVERS
 
 if TYPE_CHECKING:
     from dpkern.federated.federation import Federation
@@ -25,7 +26,7 @@ _DEADLINE = 600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a fit over silos on their own machines."""
+    """Add the options of a command over silos on their own machines."""
     title = "silos on their own machines, in place of DATA and its options"
     add = parser.add_argument_group(title).add_argument
     what = "the study; `dpkern federation up` must be running, and `dpkern silo` at every silo"
@@ -49,14 +50,14 @@ def refuse_options(arguments: argparse.Namespace) -> None:
     """Raise ValueError for options of a study without one, or without data."""
     _data.refuse_options(arguments, _OWN, "it needs --federation")
     if arguments.data is None:
-        raise ValueError("give DATA, or --federation STUDY.toml")
+        files = "MODEL and DATA" if hasattr(arguments, "model") else "DATA"
+        raise ValueError(f"give {files}, or --federation STUDY.toml")
 
 
-def study(arguments: argparse.Namespace) -> "Study":
-    """Return the study."""
-    _data.refuse_options(arguments, _OF_DATA, "the silos of --federation have the data")
-    if arguments.draws > 1:
-        raise ValueError("--draws must be 1 with --federation: a study is one run")
+def study(arguments: argparse.Namespace, takes: tuple[str, ...] = ()) -> "Study":
+    """Return the study, for a command that takes some of the options of data."""
+    refused = [name for name in _OF_DATA if name not in takes]
+    _data.refuse_options(arguments, refused, "the silos of --federation have the data")
     from dpkern.federated.study import Study
 
     return Study.read(arguments.federation)
@@ -89,13 +90,28 @@ def plan_lines(plan: "Proposal", disclosed: list[str]) -> list[Line]:
     """Return a plan, and what it reveals, for people."""
     b = plan.budget
     budget = f"mu {b.mu:g}" if b.epsilon is None else f"epsilon {b.epsilon:g} at delta {b.delta:g}"
+    kind = "solver" if plan.solver in SOLVERS else "task"
     arguments = ", ".join(f"{name} {value}" for name, value in plan.arguments.items())
     return [
-        ("solver", f"{plan.solver}, {budget}"),
+        (kind, f"{plan.solver}, {budget}"),
         *([("", arguments)] if arguments else []),
         ("reveals", disclosed[0]),
         *(("", line) for line in disclosed[1:]),
     ]
+
+
+def finish(silos: "Federation") -> None:
+    """Tell the last sum to silos that have not confirmed it; say who has not by the deadline."""
+    sys.stdout.flush()  # what follows may take long
+    if missing := silos.finish():
+        remark(f"warning: {', '.join(missing)} did not confirm the last sum by --deadline")
+
+
+def study_lines(study: "Study") -> list[Line]:
+    """Return the study, its fingerprint, and the model that it evaluates."""
+    lines = [("study", f"{study.name}: {', '.join(study.names)}")]
+    lines.append(("fingerprint", study.fingerprint))
+    return lines if study.model is None else [*lines, ("model", study.model.digest)]
 
 
 def federation(study: "Study", arguments: argparse.Namespace) -> "Federation":

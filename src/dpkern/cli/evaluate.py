@@ -1,22 +1,24 @@
 """``dpkern evaluate``: scores of a saved model on held-out records, with a guarantee."""
 
 import argparse
-from typing import Any
+from typing import Any, cast
 
-from dpkern.cli import _arguments, _data, _output, _project
+from dpkern.cli import _arguments, _data, _federated, _output, _project
 from dpkern.cli._project import Project
-from dpkern.evaluation import evaluate
+from dpkern.evaluation import Evaluation, evaluate
+from dpkern.evaluation.evaluate import EVALUATE, agreed_arguments
 from dpkern.privacy import Budget
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SolverResult, load
 
 HELP = "release scores of a saved model on labelled records that it was not fitted on"
+_GIVEN = ("threshold", "bins", "neighbours", "public_size")
 
 
 def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add = parser.add_argument
-    add("model", metavar="MODEL", help="what fit --out has saved")
-    add("data", metavar="DATA", help="labelled records, not those of the fit")
+    add("model", metavar="MODEL", nargs="?", help="what fit --out has saved")
+    add("data", metavar="DATA", nargs="?", help="labelled records, not those of the fit")
     add("--threshold", type=float, default=0.5, help="public risk of a positive (default: 0.5)")
     what = "bins of the predicted risk (default: by the number of positives)"
     add("--bins", type=_arguments.count, metavar="B", help=what)
@@ -25,35 +27,64 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     _arguments.add_release_arguments(parser)
     _project.add_arguments(parser)
     _arguments.add_column_arguments(parser)
+    _federated.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.certificate is not None:
         _output.refuse_output(arguments.certificate, arguments.model, arguments.data)
     budget, project = Budget(epsilon=arguments.epsilon, delta=arguments.delta), Project.read()
+    bound = arguments.target_bound
+    given = {
+        "target_bound": tuple(bound) if isinstance(bound, list) else bound,
+        **{name: getattr(arguments, name) for name in _GIVEN},
+    }
+    if arguments.federation is not None:
+        return _over_silos(arguments, given, budget, project)
+    _federated.refuse_options(arguments)
     texts = project.texts_for(arguments.about)
     ledger = project.ledger_for(arguments.ledger)
     model = load(arguments.model)
     X, y, person = _records(arguments, model)
-    bound = arguments.target_bound
     evaluation = evaluate(
         model,
         X,
         y,
         budget=budget,
-        target_bound=tuple(bound) if isinstance(bound, list) else bound,
-        threshold=arguments.threshold,
-        bins=arguments.bins,
-        neighbours=arguments.neighbours,
-        public_size=arguments.public_size,
         person=person,
         max_records=arguments.max_records,
         accountant=None if ledger is None else Accountant(ledger),
         rng=arguments.noise_seed,
+        **given,
     )
-    print("\n".join(str(evaluation).split("\n")[:-1]))
+    say_scores(evaluation)
     privacy = evaluation.privacy.with_names(**texts)
     _output.say_release(arguments, privacy, project.lines, ledger)
+
+
+def say_scores(evaluation: Evaluation) -> None:
+    """Print the scores; the certificate follows."""
+    print("\n".join(str(evaluation).split("\n")[:-1]))
+
+
+def _over_silos(
+    arguments: argparse.Namespace, given: dict[str, Any], budget: Budget, project: Project
+) -> None:
+    """Evaluate over the silos of a study, which hold the records and charge their accountants."""
+    _data.refuse_options(arguments, ("model",), "the study of --federation states it")
+    study = _federated.study(arguments, takes=("target_bound",))
+    study.check_solver(EVALUATE)
+    texts = project.texts_for(arguments.about, study=study.name)
+    given = agreed_arguments(cast(SolverResult, study.model), **given)
+    if arguments.plan is not None:
+        return _federated.propose(study, arguments.plan, EVALUATE, budget, given)
+    _federated.rehearse(study, EVALUATE, budget, given)
+    silos = _federated.federation(study, arguments)
+    evaluation = evaluate(study.model, silos, budget=budget, **given)
+    say_scores(evaluation)
+    lines = [*project.lines, *_federated.study_lines(study)]
+    _output.say_release(arguments, evaluation.privacy.with_names(**texts), lines, None)
+    _federated.finish(silos)
 
 
 def _records(arguments: argparse.Namespace, model: SolverResult) -> tuple[Any, Any, Any]:

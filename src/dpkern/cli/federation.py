@@ -5,7 +5,7 @@ from base64 import b64decode
 from pathlib import Path
 
 from dpkern.cli import _arguments
-from dpkern.cli._federated import leave_at_sigterm
+from dpkern.cli._federated import leave_at_sigterm, study_lines
 from dpkern.cli._output import print_lines, remark, say
 
 HELP = "keys for the parties of a study, and the coordinator that silos connect to"
@@ -85,6 +85,7 @@ def _show(arguments: argparse.Namespace) -> None:
             ("fingerprint", study.fingerprint),
             ("trust", f"{study.trust}: {silos} are seen"),
             *([] if study.colluding is None else [("colluding", str(study.colluding))]),
+            *study_lines(study)[2:],
             *(
                 (silo.name, f"key {silo.fingerprint}, {silo.records} records")
                 for silo in study.silos

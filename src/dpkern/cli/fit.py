@@ -143,10 +143,11 @@ def _federated_fit(
     """Fit over the silos of a study, which hold the records and charge their accountants."""
     if arguments.inference:
         raise ValueError("--inference needs records in this process, not those of a federation")
+    if arguments.draws > 1:
+        raise ValueError("--draws must be 1 with --federation: a study is one run")
     study = _federated.study(arguments)
     texts = project.texts_for(arguments.about, study=study.name)
-    lines = [*project.lines, ("study", f"{study.name}: {', '.join(study.names)}")]
-    lines.append(("fingerprint", study.fingerprint))
+    lines = [*project.lines, *_federated.study_lines(study)]
     parameters, solver = _with_model(given, arguments, study.described), arguments.solver
     solver = chosen(study.trust, parameters.get("model")) if solver == "auto" else solver
     if arguments.plan is not None:
@@ -163,9 +164,7 @@ def _federated_fit(
     lines += _result_lines(result, given.get("penalty"), arguments)
     print_lines(lines + _output.saved(arguments, result, result.privacy))
     _output.say_certificate(result.privacy)
-    sys.stdout.flush()  # what follows may take long
-    if missing := silos.finish():
-        _output.remark(f"warning: {', '.join(missing)} did not confirm the last sum by --deadline")
+    _federated.finish(silos)
 
 
 def _with_model(

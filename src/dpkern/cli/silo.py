@@ -9,10 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dpkern.cli import _arguments, _data, _output, _project
-from dpkern.cli._federated import leave_at_sigterm, plan_lines
+from dpkern.cli._federated import leave_at_sigterm, plan_lines, study_lines
 from dpkern.cli._output import print_lines
 from dpkern.cli._project import Project
+from dpkern.cli.evaluate import say_scores
 from dpkern.data import SiloData
+from dpkern.evaluation import Evaluation
 from dpkern.federated.links import FederationError
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
@@ -62,6 +64,8 @@ def run(arguments: argparse.Namespace) -> None:
     for path in filter(None, (arguments.out, arguments.certificate)):
         _output.refuse_output(path, arguments.data, arguments.study)
     _output.refuse_same(arguments)
+    if study.model is not None and arguments.out is not None:
+        raise ValueError("--out has no use: the study evaluates its model, and makes no other")
     if (arguments.plan is None) != arguments.any_plan:
         raise ValueError("give --plan FILE.json, what this silo has agreed to, or --any-plan")
     agreed = None if arguments.plan is None else Proposal.read(arguments.plan)
@@ -81,7 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
         [
             *project.lines,
             ("study", f"{study.name}: {name}, with {others}"),
-            ("fingerprint", study.fingerprint),
+            *study_lines(study)[1:],
             ("data", f"{Path(arguments.data).name}, {data.n} records, {data.n_features} features"),
             ("ledger", _output.ledger_text(accountant)),
             ("waiting", f"for the coordinator at {study.address}"),
@@ -120,7 +124,7 @@ def run(arguments: argparse.Namespace) -> None:
                 accept=accept,
                 journal=arguments.journal,
                 progress=sys.stderr.isatty(),
-            ).with_names(**texts)
+            )
         except (KeyboardInterrupt, SystemExit):
             if arguments.journal is not None:
                 link.close()  # in silence, so that the others wait for it to go on
@@ -129,6 +133,10 @@ def run(arguments: argparse.Namespace) -> None:
                     "wait until the coordinator's --deadline"
                 )
             raise
+    if isinstance(result, Evaluation):
+        say_scores(result)
+        return _output.say_release(arguments, result.privacy.with_names(**texts), [], ledger)
+    result = result.with_names(**texts)
     lines = [("result", f"{result.message} in {result.timing['total']:.3g} s")]
     lines += _output.saved(arguments, result, result.privacy)
     print_lines([*lines, ("ledger", _output.ledger_text(accountant))])

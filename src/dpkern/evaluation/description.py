@@ -25,7 +25,7 @@ from dpkern.evaluation.estimates import Estimator, Statistic, Total
 from dpkern.evaluation.evaluate import PUBLIC_SIZE
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.privacy.central import CentralReleases
+from dpkern.privacy.charged import ChargedReleases
 from dpkern.privacy.mechanisms.gaussian_sum import Vectors
 
 _KINDS = ("number", "category", "target")
@@ -200,7 +200,7 @@ def describe(
     >>> description = dpkern.describe(frame, schema, budget=dpkern.Budget(epsilon=0.5, delta=1e-6))
     >>> description["age", "mean"].value
     """
-    run = CentralReleases(budget, accountant, neighbours=neighbours, max_records=max_records)
+    run = ChargedReleases(budget, accountant, neighbours=neighbours, max_records=max_records)
     if not isinstance(schema, Schema):
         raise TypeError(f"schema must be a dpkern.Schema, got {type(schema).__name__}")
     if not 1e-9 <= probability("confidence", confidence) <= 1.0 - 1e-9:
@@ -229,7 +229,7 @@ def describe(
                 (sums_of(found, with_size=add_remove).vectors, len(found[0].values))
                 for found in _coded_blocks(rows, n, *described)
             )
-        released, std = sums.release(channel, n, size, mu, blocks=read)
+        released, std = sums.release(channel, (0, n), (size,), mu, blocks=read)
     of_parts = [part.block for part in parts]
     privacy = run.certificate(
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # help() then shows type aliases by name
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,11 +23,13 @@ from dpkern.data.labels import labels as checked_labels
 from dpkern.data.persons import kept_rows
 from dpkern.evaluation.figures import Binned, Residuals, Score, with_intervals
 from dpkern.evaluation.sums import Sums, edges_of, of_several_classes, of_targets, of_two_classes
+from dpkern.party import Remote
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.privacy.central import CentralReleases
 from dpkern.privacy.certificate.identity import NOT_STATED
+from dpkern.privacy.charged import ChargedReleases
 from dpkern.privacy.guarantees.budget import split_budget
+from dpkern.privacy.mechanisms.channel import Shares
 from dpkern.privacy.mechanisms.concordance import MOST_RECORDS, release_pairs
 from dpkern.solvers import SolverResult
 
@@ -39,6 +42,9 @@ _NEAREST, _LARGEST_BOUND = 1e-9, 1e100
 _PER_BIN, _FEWEST, _MOST = 70.0, 8, 64
 # Where the area is from bins they are half as wide.
 _PER_BIN_WITHOUT_PAIRS = 35.0
+
+EVALUATE = "evaluate"
+_BY_SILOS = "silos add noise to sums over records"
 
 ROW_WISE = (
     "taken as true of the evaluated model: what it predicts for a record depends on this record "
@@ -134,7 +140,7 @@ class Evaluation:
 
 def evaluate(
     model: Any,
-    X: ArrayLike | SiloData,
+    X: ArrayLike | SiloData | Remote,
     y: ArrayLike | None = None,
     *,
     budget: Budget,
@@ -146,6 +152,8 @@ def evaluate(
     public_size: int | None = None,
     person: ArrayLike | None = None,
     max_records: int | None = None,
+    trust: str | None = None,
+    colluding: int | None = None,
     confidence: float = 0.95,
     accountant: Accountant | None = None,
     rng: int | NoiseStream | None = None,
@@ -158,9 +166,10 @@ def evaluate(
         A model of this package; or one of another with `predict_proba`, or `predict` with
         `target_bound`; or a function that returns probabilities of the positive class (n,) or of
         all classes (n, K), or predicted targets, for rows of X. It must be public or released.
-    X : array_like, data frame or CSR matrix of n rows, or SiloData
+    X : array_like, data frame or CSR matrix of n rows, SiloData or Federation
         As the model predicts them. Records in blocks are read once, and their predictions kept; a
-        model of others must predict the same of a row whatever the block is.
+        model of others must predict the same of a row whatever the block is. Of a `Federation`,
+        whose study states the model, the silos have the records, and send noisy sums.
     y : array_like of shape (n,)
         Labels, or real targets; None beside a SiloData, which has them.
     budget : Budget
@@ -183,6 +192,11 @@ def evaluate(
         The id of each record's person, with `max_records`, of whom so many records at most are
         used, the first ones.
     max_records : int, optional
+    trust : {"central", "silo"}, optional
+        "silo": every silo of a SiloData adds the noise to its own sums. That of the study by
+        default, else "central".
+    colluding : int, optional
+        As for `dpkern.solve`: every silo of a SiloData adds a share of the noise.
     confidence : float, default=0.95
         Of the intervals, which hold the noise and the sampling of the records.
     accountant : Accountant, optional
@@ -205,7 +219,8 @@ def evaluate(
     of records by class and bin of the predicted risk among them; and, of two classes where the
     number of records is public, the number of positives with the number of concordant less
     discordant pairs, with 45 % of mu^2, which gives the area under the ROC curve without
-    bins. With "add_remove" the area is that of the bins. Sensitivities: sqrt(3.5), or sqrt(1.375)
+    bins. With "add_remove", and where silos add the noise, the area is that of the bins.
+    Sensitivities: sqrt(3.5), or sqrt(1.375)
     where a record is added or removed, of two classes; sqrt(5.5), or sqrt(2.375), of several;
     sqrt(2.58), or 1, of targets; 2 (n - 1) of pairs. All scores are post-processing.
 
@@ -217,7 +232,21 @@ def evaluate(
     >>> evaluation = dpkern.evaluate(result, X_test, y_test, budget=budget)
     >>> evaluation.auc, evaluation.scores["auc"].low
     """
-    run = CentralReleases(budget, accountant, neighbours=neighbours, max_records=max_records)
+    silos = _noisy_silos(X, trust, colluding)
+    trust_model, party = trust or "central", None if silos is None else silos.party
+    if trust_model not in ("central", "silo"):
+        raise ValueError(f"trust must be 'central' or 'silo', got {trust!r}")
+    colluding = None if colluding is None else whole_number("colluding", colluding, 0)
+    shares = None if silos is None else Shares.of(silos.m, trust_model, colluding, party)
+    run = ChargedReleases(
+        budget,
+        accountant,
+        neighbours=neighbours,
+        max_records=max_records,
+        trust=trust_model,
+        shares=shares,
+        party=party,
+    )
     threshold = _inner("threshold", threshold)
     confidence = _inner("confidence", confidence)
     if bins is not None and (bins := whole_number("bins", bins)) > _MOST_BINS:
@@ -226,33 +255,69 @@ def evaluate(
     if add_remove != (public_size is not None):
         need = "given" if add_remove else "None"
         raise ValueError(f"public_size must be {need} with neighbours {neighbours!r}")
+    if silos is not None or isinstance(X, Remote):
+        for name, value in {"person": person, "max_records": max_records}.items():
+            if value is not None:
+                raise ValueError(f"{name} must be None for silos, whose {_BY_SILOS}")
+    if isinstance(X, Remote):
+        if y is not None or classes is not None:
+            raise ValueError("y and classes must be None beside a Federation: its study has them")
+        if X.model is None or getattr(model, "digest", None) != X.model.digest:
+            stated = "no" if X.model is None else "another"
+            raise ValueError(
+                f"model must be that of the study, which states {stated} model: write it as "
+                '[data] model = "model.npz" in the study of all parties'
+            )
+        agreed = agreed_arguments(
+            model,
+            threshold=threshold,
+            bins=bins,
+            target_bound=target_bound,
+            neighbours=neighbours,
+            public_size=public_size,
+            trust=trust,
+            colluding=colluding,
+            accountant=accountant,
+        )
+        with X.opened(EVALUATE, budget, agreed) as (here, own):
+            return evaluate(model, here, budget=budget, confidence=confidence, **own)
     records = _Records.of(model, X, y, classes, target_bound)
     if (kept := kept_rows(person, max_records, len(records.y))) is not None:
         records = records.taken(kept[0])
-    n = len(records.y)
+    n, m, honest = len(records.y), 1, 1
+    if silos is not None:
+        n, m, honest = silos.n, silos.m, 1 if shares is None else silos.m - shares.colluding
+    if not n:
+        raise ValueError("X must hold at least one record, got none")
     size = n if public_size is None else whole_number("public_size", public_size)
-    with_pairs = records.two and not add_remove and 2 <= n <= MOST_RECORDS
+    offsets, sizes = [0, n] if silos is None else silos.offsets.tolist(), [size]
+    if silos is not None and trust_model == "silo":
+        sizes = [size] * m if add_remove else silos.sizes.tolist()
+    with_pairs = records.two and not add_remove and silos is None and 2 <= n <= MOST_RECORDS
     mu_pairs, mu_sums = 0.0, run.record_mu
     if with_pairs:
         mu_pairs, mu_sums = split_budget(run.record_mu, (_PAIRS, 1.0 - _PAIRS), (1, 1))
     most = records.dim(_MOST + 1 if bins is None else bins + 1) + 2
-    with run.charged("evaluate", most, rng) as channel:
+    with run.charged(EVALUATE, m * most, rng) as channel:
         pairs = None
         if with_pairs:
             pairs = release_pairs(channel, records.predicted, records.y == 1, mu_pairs)
         if bins is None:
             positives = 0.25 * size if pairs is None else pairs[1]
             per_bin = _PER_BIN if with_pairs else _PER_BIN_WITHOUT_PAIRS
+            per_bin *= math.sqrt(m / honest)  # all add noise, of which that of so many counts
             bins = 2 * (int(min(max(positives * mu_sums / per_bin, _FEWEST), _MOST)) // 2)
         edges = edges_of(bins, threshold)
-        sums, std = records.sums(edges).release(channel, n, size, mu_sums)
+        sums, std = records.sums(edges).release(channel, offsets, sizes, mu_sums)
     privacy = run.certificate(
         {
             "evaluated": records.task,
             "size": size,
             **records.declared(threshold, len(edges) - 1),
+            **({} if silos is None else {"silos": m}),
+            **({} if shares is None else {"colluding": shares.colluding}),
         },
-        model=model.privacy.model if isinstance(model, SolverResult) else None,
+        model=model.digest if isinstance(model, SolverResult) else None,
         sources={"target_bound": NOT_STATED} if records.task == "regression" else {},
         notes=(
             HELD_OUT,
@@ -266,6 +331,23 @@ def evaluate(
         return Evaluation(scores, confidence, privacy)
     public = None if add_remove else n
     return _of_risks(records, edges, threshold, sums, std, pairs, public, confidence, privacy)
+
+
+def _noisy_silos(X: Any, trust: str | None, colluding: int | None) -> SiloData | None:
+    """Return the data whose silos add the noise, or None where who has all records does."""
+    party = X.party if isinstance(X, SiloData) else None
+    if isinstance(X, Remote) or (party is None and trust != "silo" and colluding is None):
+        return None
+    if not isinstance(X, SiloData) or X.blocks is not None:
+        raise TypeError(f"X must be a SiloData in memory, whose {_BY_SILOS}")
+    return X
+
+
+def agreed_arguments(model: SolverResult, **given: Any) -> dict[str, Any]:
+    """Return the arguments that the parties of a study agree on, of those of `evaluate`."""
+    if given["target_bound"] is None and model.classes is None:
+        given["target_bound"] = _bound_of(model)
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _of_risks(
@@ -341,7 +423,7 @@ class _Records:
             cls._of_arrays(model, part.X, _labels_of(part), classes, target_bound)
             for part in _parts_of(X, y)
         ]
-        if (n := sum(len(part.y) for part in parts)) != X.n:
+        if (n := sum(len(part.y) for part in parts)) != X.n and X.party is None:
             raise ValueError(f"blocks must hold the same {X.n} records in every pass, got {n}")
         predicted, numbers = (
             np.concatenate(arrays)
@@ -395,8 +477,6 @@ class _Records:
 
     @classmethod
     def _of_targets(cls, model: Any, X: ArrayLike, y: ArrayLike, target_bound: Any) -> _Records:
-        if target_bound is None:
-            raise ValueError("target_bound must be given for a model that was fitted without one")
         half, middle = target_bounds(target_bound)
         if not 1.0 / _LARGEST_BOUND <= half <= _LARGEST_BOUND:
             raise ValueError(
@@ -512,19 +592,19 @@ def _inner(name: str, value: float) -> float:
     return number
 
 
-def _bound_of(model: SolverResult) -> tuple[float, float] | None:
+def _bound_of(model: SolverResult) -> tuple[float, float]:
     bound = model.privacy.declared.get("target_bound")
     if not isinstance(bound, int | float):
-        return None
+        raise ValueError("target_bound must be given for a model that was fitted without one")
     middle = model.transform.target_middle
     return middle - bound, middle + bound
 
 
 def _check(what: str, values: FloatArray, shape: tuple[int, ...]) -> None:
-    if not values.size:
-        raise ValueError("X must hold at least one record, got none")
     if values.shape != shape:
         raise ValueError(f"model must predict {what} of shape {shape}, got {values.shape}")
+    if not values.size:
+        return
     bad = int(np.count_nonzero(~np.isfinite(values)))
     if bad:
         raise ValueError(f"model must predict finite {what}, got {counted(bad, 'other')}")

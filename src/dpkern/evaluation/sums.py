@@ -22,7 +22,7 @@ sqrt(2.58). r^4 - 3 r^2 / 4 + 1/4 <= 1/2, so that the norm is at most 1.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,17 +51,18 @@ class Sums:
     def release(
         self,
         channel: Channel,
-        n: int,
-        public_size: int,
+        offsets: Sequence[int],
+        sizes: Sequence[int],
         mu: float,
         n_threads: int | None = None,
         blocks: Iterable[tuple[Vectors, int]] | None = None,
     ) -> tuple[FloatArray, float]:
-        """Release the sums (dim,) of n records with the budget mu; return them and the noise's std.
+        """Release the sums (dim,) of all records with the budget mu; return them and their std.
 
-        The records are those of `vectors`, or of blocks: vectors, and numbers of records. The
-        sensitivity is `distance`, of vectors rounded to the grid, or `clip` where a record is
-        added or removed and `public_size` takes the place of n.
+        The records are those of `vectors`, in the silos of these offsets, or of blocks: vectors,
+        and numbers of records. `sizes` are public numbers of records, of all silos together, or of
+        each where it sends a message. The sensitivity is `distance`, of vectors rounded to the
+        grid, or `clip` where a record is added or removed.
         """
         root = math.sqrt(self.dim) * (1.0 + 2.0**-40)
         mechanism = GaussianSum(
@@ -69,13 +70,16 @@ class Sums:
             what=self.what,
             clip=self.clip,
             dim=self.dim,
-            sizes=(public_size,),
+            sizes=sizes,
             mu=mu,
             replaced=None if channel.add_remove else lambda q: self.distance + 2.0 * q * root,
         )
-        parts = [(self.vectors, n)] if blocks is None else blocks
-        released = mechanism.release(mechanism.sums_of_parts(parts, n_threads))
-        return released.ravel(), float(mechanism.sigma[0])
+        if blocks is None:
+            exact = mechanism.sums(self.vectors, offsets, n_threads)
+        else:
+            exact = mechanism.sums_of_parts(blocks, n_threads)
+        released = mechanism.release(exact).reshape(-1, self.dim)
+        return released.sum(axis=0), math.hypot(*mechanism.sigma.tolist())
 
 
 def edges_of(bins: int, threshold: float) -> FloatArray:

@@ -25,8 +25,8 @@ from dpkern.evaluation.sums import LARGER, Sums
 from dpkern.models.hazards import cells_of, checked_edges, comparable_pairs
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.privacy.central import CentralReleases
 from dpkern.privacy.certificate.identity import NOT_STATED
+from dpkern.privacy.charged import ChargedReleases
 from dpkern.privacy.mechanisms.concordance import MOST_RECORDS, release_comparable
 
 #: The curve of all people, where there are no groups.
@@ -208,7 +208,7 @@ def survival_curve(
     >>> curves = dpkern.survival_curve(time, event, edges=range(0, 361, 30), budget=budget)
     >>> curves["all"].survival, curves["all"].low
     """
-    run = CentralReleases(budget, accountant, neighbours=neighbours)
+    run = ChargedReleases(budget, accountant, neighbours=neighbours)
     points = checked_edges("edges", list(edges) if isinstance(edges, range) else edges)
     z = _quantile(confidence)
     add_remove, cells = neighbours == "add_remove", cells_of(time, event, points)
@@ -226,7 +226,7 @@ def survival_curve(
     size = n if public_size is None else whole_number("public_size", public_size)
     sums, mu = _counts(group * shape[1] + cells, shape[0] * shape[1]), run.record_mu
     with run.charged("survival_curve", sums.dim, rng) as channel:
-        noisy, std = sums.release(channel, n, size, mu)
+        noisy, std = sums.release(channel, (0, n), (size,), mu)
     privacy = run.certificate(
         {"edges": points, "groups": names, "size": size},
         sources=dict.fromkeys(("edges", "groups"), NOT_STATED),
@@ -283,7 +283,7 @@ def concordance_index(
     >>> risk = model.predict(X_test)
     >>> dpkern.evaluation.concordance_index(risk, time, event, budget=budget).concordance
     """
-    run = CentralReleases(budget, accountant, neighbours="replace_one")
+    run = ChargedReleases(budget, accountant, neighbours="replace_one")
     z = _quantile(confidence)
     pairs, n = comparable_pairs(time, event, risk), len(np.asarray(time))
     if not 2 <= n <= MOST_RECORDS:

@@ -23,6 +23,7 @@ from dpkern.federated.study import Study
 from dpkern.party import Party, Remote
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.privacy.guarantees.budget import check_budget
+from dpkern.solvers import SolverResult
 from dpkern.stream import NoiseStream
 
 PROTOCOL, VERSION = 4, version("dpkern")
@@ -41,7 +42,8 @@ def agreed(study: Study, plan: str) -> bytes:
 class Federation(Remote):
     """The silos of a study, in place of a `SiloData`.
 
-    Every party runs the solver, this one without records. Silos add their noise before anything
+    `dpkern.evaluate` takes it where the study states a model, and `dpkern.solve` any other. Every
+    party runs the solver, this one without records. Silos add their noise before anything
     leaves them; what they send is masked where trust is "central", so that the coordinator learns
     the noisy sums and the silos' public numbers, and nothing else.
 
@@ -103,6 +105,10 @@ class Federation(Remote):
     @property
     def task(self) -> str:
         return self.study.described.task
+
+    @property
+    def model(self) -> SolverResult | None:
+        return self.study.model
 
     def _connected(self) -> tuple[Star, bytes]:
         """Return the star, connected when it is used, and the nonce of the session."""
@@ -234,6 +240,7 @@ def proposed(study: Study, solver: str, budget: Any, arguments: Mapping[str, Any
     check_budget(budget)
     if arguments.get("trust", study.trust) != study.trust:
         raise ValueError(f"trust must be that of the study, {study.trust!r}")
+    study.check_solver(solver)
     shared = {name: value for name, value in arguments.items() if name not in OWN}
     return Proposal(solver, budget, {**shared, "trust": study.trust})
 

@@ -16,6 +16,8 @@ from typing import Any
 from dpkern._json import canonical
 from dpkern._numbers import count, positive
 from dpkern.data import SiloData
+from dpkern.data.parted import held_by
+from dpkern.evaluation import Evaluation
 from dpkern.federated.federation import (
     PROTOCOL,
     VERSION,
@@ -30,7 +32,6 @@ from dpkern.federated.mpyc_runtime import ANALYST, Certificates, Mesh
 from dpkern.federated.mpyc_sums import MpycParty
 from dpkern.federated.party import ProtocolError
 from dpkern.federated.proposal import Proposal
-from dpkern.federated.silo import run_plan
 from dpkern.federated.study import Study
 from dpkern.party import Remote
 from dpkern.privacy.accountant.accountant import Accountant
@@ -74,6 +75,10 @@ class MpycFederation(Remote):
     def task(self) -> str:
         return self.study.described.task
 
+    @property
+    def model(self) -> SolverResult | None:
+        return self.study.model
+
     @contextmanager
     def opened(
         self, solver: str, budget: Any, arguments: Mapping[str, Any]
@@ -100,7 +105,7 @@ def take_part(
     rng: int | NoiseStream | None = None,
     n_threads: int | None = None,
     progress: bool = False,
-) -> SolverResult:
+) -> SolverResult | Evaluation:
     """Take part as a silo in one run of a study, and return its result.
 
     The silo runs the solver on its own records, as in `dpkern.federated.silo.take_part`. What it
@@ -130,7 +135,9 @@ def take_part(
     )
     with joined as (party, plan):
         own = {"rng": rng, "n_threads": n_threads, "progress": progress}
-        return run_plan(plan, study, party, data, accountant=accountant, **own)
+        party.silos = study.names
+        here = held_by(party, data, study.sizes)
+        return plan.run(study, here, accountant=accountant, **own)
 
 
 @contextmanager

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from dpkern._json import canonical, decode, digest, encode
+from dpkern.data import SiloData
+from dpkern.evaluation import Evaluation
+from dpkern.evaluation.evaluate import EVALUATE, evaluate
 from dpkern.models import losses, penalties
 from dpkern.models.losses import Loss
 from dpkern.models.networks import MLP
@@ -18,7 +21,10 @@ from dpkern.models.oracles import Oracle
 from dpkern.models.ordinal import AllThreshold
 from dpkern.models.terms import Penalty, PenaltySum
 from dpkern.privacy import Budget
-from dpkern.solvers import SOLVERS
+from dpkern.solvers import SOLVERS, SolverResult, solve
+
+if TYPE_CHECKING:
+    from dpkern.federated.study import Study
 
 _OBJECT = "__object__"
 _KINDS: tuple[type[Any], ...] = (
@@ -36,7 +42,7 @@ OWN = ("rng", "n_threads", "progress", "callback", "monitor", "accountant")
 
 @dataclass(frozen=True)
 class Proposal:
-    """A solver, the budget of one record, and arguments.
+    """A solver, or "evaluate", the budget of one record, and arguments.
 
     Raises
     ------
@@ -49,8 +55,8 @@ class Proposal:
     arguments: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        if self.solver not in SOLVERS:
-            raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {self.solver!r}")
+        if self.solver not in (known := (*SOLVERS, EVALUATE)):
+            raise ValueError(f"solver must be one of {', '.join(known)}, got {self.solver!r}")
         steps = 1
         for name in ("rounds", "local_steps"):
             given = self.arguments.get(name)
@@ -60,6 +66,17 @@ class Proposal:
         for name in OWN:
             if name in self.arguments:
                 raise ValueError(f"{name} must be left out of a plan: it is every party's own")
+
+    def run(self, study: "Study", data: SiloData, **own: Any) -> SolverResult | Evaluation:
+        """Run the solver on a party's data, or evaluate the study's model on them.
+
+        `own` are arguments of the party's process, of which an evaluation has two.
+        """
+        study.check_solver(self.solver)
+        if self.solver != EVALUATE:
+            return solve(self.solver, data, budget=self.budget, **own, **self.arguments)
+        own = {name: own[name] for name in ("accountant", "rng")}
+        return evaluate(study.model, data, budget=self.budget, **own, **self.arguments)
 
     def to_json(self) -> str:
         """Return the plan as canonical JSON."""

@@ -14,7 +14,6 @@ from dpkern.federated.study import Study
 from dpkern.party import Party
 from dpkern.privacy import Certificate
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.solvers import solve
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.stream import NoiseStream
 
@@ -57,17 +56,10 @@ def rehearsed(
     data = held_by(_Alone(study.colluding), study.described, study.sizes)
     with warnings.catch_warnings(), NoiseStream() as unused:
         warnings.simplefilter("ignore", NothingLearntWarning)
-        result = solve(
-            plan.solver,
-            data,
-            budget=plan.budget,
-            rng=unused,
-            callback=callback,
-            accountant=accountant,
-            n_threads=1,
-            **plan.arguments,
-        )
-    return replace(result.privacy, model=None, started=None)
+        own = {"rng": unused, "callback": callback, "accountant": accountant, "n_threads": 1}
+        result = plan.run(study, data, **own)
+    model = None if study.model is None else study.model.digest
+    return replace(result.privacy, model=model, started=None)
 
 
 def disclosure(study: Study, plan: Proposal, certificate: Certificate) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from dpkern._warn import warn
 from dpkern.data import SiloData
 from dpkern.data.parted import held_by
+from dpkern.evaluation import Evaluation
 from dpkern.federated.federation import (
     PROTOCOL,
     VERSION,
@@ -30,11 +31,10 @@ from dpkern.federated.party import ProtocolError, SiloParty
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.silo_journal import RecordedLink, SiloJournal
 from dpkern.federated.study import Study
-from dpkern.party import Party
 from dpkern.privacy import Certificate
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.privacy.accountant.charges import KeptCharge
-from dpkern.solvers import SolverResult, solve
+from dpkern.solvers import SolverResult
 from dpkern.stream import NoiseStream
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def take_part(
     rng: int | NoiseStream | None = None,
     n_threads: int | None = None,
     progress: bool = False,
-) -> SolverResult:
+) -> SolverResult | Evaluation:
     """Take part in one run of a study, and return its result.
 
     The silo runs the solver of the plan on its own records, with all checks of a run in one
@@ -153,7 +153,9 @@ def take_part(
         known = accountant if warns else None
         note_ledgers(party, study.names, map(statement_of, offers), known)
         own = {"rng": rng, "n_threads": n_threads, "progress": progress}
-        result = run_plan(plan, study, party, data, accountant=accountant, **own)
+        party.silos = study.names
+        here = held_by(party, data, study.sizes)
+        result = plan.run(study, here, accountant=accountant, **own)
         if recorded is not None and not recorded.is_connected:
             why = "has this run as a whole, and nobody was asked: another run needs a new file"
             warn(f"{journal} {why}", UserWarning)
@@ -187,15 +189,6 @@ def _is_settled(accountant: Accountant | None, charge: tuple[int, str] | None) -
         return False
     certificates = (one.guarantee for one in accountant.entries if one.line == charge)
     return any(isinstance(one, Certificate) and one.releases for one in certificates)
-
-
-def run_plan(
-    plan: Proposal, study: Study, party: Party, data: SiloData, **own: Any
-) -> SolverResult:
-    """Run the solver of a plan as a silo, with arguments of `dpkern.solve` that are its `own`."""
-    party.silos = study.names
-    here = held_by(party, data, study.sizes)
-    return solve(plan.solver, here, budget=plan.budget, **own, **plan.arguments)
 
 
 def _understood(study: Study, said: bytes) -> tuple[Proposal, bytes]:

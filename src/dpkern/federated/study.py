@@ -11,6 +11,7 @@ begin a session.
 
     [data]
     schema = "schema.json"           # or the keys below, those of SiloData
+    # model = "model.npz"            # of held-out records, on which it is evaluated
     # features = ["age", "dose"]     # or n_features = 123
     # task = "classification"
     # classes = ["<=50K", ">50K"]
@@ -52,12 +53,13 @@ from dpkern.data.frames import column_names, refuse_other_names
 from dpkern.data.schema import Schema
 from dpkern.data.silo_data import SiloData
 from dpkern.data.validation import RowOptions
+from dpkern.solvers import SolverResult, load
 
 if TYPE_CHECKING:
     from dpkern.federated.masking import Roster
 
 _OPTIONS = ("intercept", "row_bound", "target_bound", "feature_range", "task", "classes")
-_DATA = ("schema", "features", "n_features", "sparse", *_OPTIONS)
+_DATA = ("schema", "model", "features", "n_features", "sparse", *_OPTIONS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
@@ -125,6 +127,8 @@ class Study:
         HOST:PORT of the coordinator.
     certificates : Path, optional
         Of the authority that has signed the coordinator's certificate.
+    model : SolverResult, optional
+        What the study evaluates on held-out records, in place of a fit.
     """
 
     name: str
@@ -136,6 +140,7 @@ class Study:
     sparse: bool = False
     address: str | None = None
     certificates: Path | None = None
+    model: SolverResult | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -221,6 +226,13 @@ class Study:
         """Numbers of records of the silos."""
         return tuple(silo.records for silo in self.silos)
 
+    def check_solver(self, solver: str) -> None:
+        """Raise ValueError unless a plan evaluates the study's model, or fits where it has none."""
+        if (solver == "evaluate") != (self.model is not None):
+            cure = "fit models, or state [data] model" if self.model is None else "evaluate it"
+            stated = "no model" if self.model is None else "a model"
+            raise ValueError(f"the study states {stated}, got a plan of {solver!r}: {cure}")
+
     @property
     def roster(self) -> "Roster":
         """Names and keys of the silos, for a session."""
@@ -254,6 +266,7 @@ class Study:
             "schema": None if data.schema is None else data.schema.to_dict(),
             "target_middle": data.transform.target_middle,
             **{key: getattr(data, key) for key in (*_OPTIONS, "feature_names")},
+            **({} if self.model is None else {"model": self.model.digest}),
         }
         return digest(encode(content))
 
@@ -342,10 +355,16 @@ def _coordinator(table: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
 def _data(table: dict[str, Any], folder: Path) -> dict[str, Any]:
     if "schema" in table:
         _refuse_keys("a table with a schema, which states all else,", table, ("schema",))
-        return _of_schema(table["schema"], folder)
+        return _of_schema(Schema.load(_path("schema", table, folder)))
+    if "model" in table:
+        model = load(_path("model", table, folder))
+        more = () if model.schema is not None else ("sparse",)
+        _refuse_keys("a table with a model, which states all else,", table, ("model",), more)
+        return _of_model(model, table.get("sparse", False)) | {"model": model}
     _refuse_keys("the table", table, ("task",), _DATA)
     if ("features" in table) == ("n_features" in table):
-        raise ValueError("the table must have one of the keys schema, features and n_features")
+        keys = "schema, model, features and n_features"
+        raise ValueError(f"the table must have one of the keys {keys}")
     if table["task"] != "regression" and "classes" not in table:
         raise ValueError("the table must have the key classes, the public labels, got none")
     names = table.get("features")
@@ -359,10 +378,29 @@ def _data(table: dict[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
-def _of_schema(path: object, folder: Path) -> dict[str, Any]:
-    if not isinstance(path, str):
-        raise TypeError(f"schema must be the path of a file, got {path!r}")
-    schema = Schema.load(folder / path)
+def _path(key: str, table: dict[str, Any], folder: Path) -> Path:
+    if not isinstance(table[key], str):
+        raise TypeError(f"{key} must be the path of a file, got {table[key]!r}")
+    return folder / table[key]
+
+
+def _of_model(model: SolverResult, sparse: object) -> dict[str, Any]:
+    """Return what describes the records that a model is evaluated on."""
+    if model.schema is not None:
+        return _of_schema(model.schema)
+    map_, labels = model.transform, model.classes
+    options: Any = {"feature_names": model.feature_names, "task": "regression"}
+    if labels is not None:
+        task = "classification" if len(labels) == 2 else "multiclass"
+        options |= {"task": task, "classes": labels.tolist()}
+    if map_.scale is not None:  # with room for the rounding of the map
+        middle = np.divide(0.0 if map_.shift is None else np.negative(map_.shift), map_.scale)
+        half = (1.0 + 1e-9) / np.asarray(map_.scale)
+        options["feature_range"] = middle - half, middle + half
+    return {"n_features": map_.n_features, "sparse": sparse, "options": options}
+
+
+def _of_schema(schema: Schema) -> dict[str, Any]:
     for kind, column in (("silo", schema.silo), ("person", schema.person)):
         if column is not None:
             raise ValueError(

@@ -356,9 +356,12 @@ class DeclaredSolver(DeclaredRun):
             "regression": ((1.0, 2.58), 4),
         }[task]
         n, two = self._count("size"), self.unit == 2.0
-        D = math.sqrt(squares[two])
-        yield Family("sums of an evaluation", (1, 1), [[D]], dim=dim)
-        if task == "classification" and two and 2 <= n <= 1 << 25:
+        silos = self._count("silos") if "silos" in self._declared else None
+        messages, draws = (silos, None) if self.trust == "silo" else (None, silos)
+        rows = [[math.sqrt(squares[two])] * (messages or 1)]
+        what = "sums of an evaluation"
+        yield Family(what, (1, 1), rows, dim=dim, draws=draws, messages=messages)
+        if task == "classification" and two and silos is None and 2 <= n <= 1 << 25:
             pairs = "concordant less discordant pairs, and positives"
             yield Family(pairs, (1, 1), [[2.0 * (n - 1)]], dim=2)
 

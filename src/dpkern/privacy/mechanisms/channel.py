@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,18 @@ SEEN_BY = {
     "shuffle": "whoever sees the shuffled messages of a round",
     "local": "everybody: a user is believed by itself alone",
 }
-
+STATED_SIZES = (
+    "add or remove: the study states the silos' numbers of records, which tell by themselves "
+    "whether one is there; the guarantee is for what the run releases"
+)
+OTHER_SILOS = (
+    "silos in processes of their own: what one of them states of its noise rests on itself; taken "
+    "as true of the others that they draw theirs from their operating systems"
+)
+SHARED_NOISE = (
+    "noise by shares: stds are those of the noise of all silos but {} of the {}, which may pool "
+    "all that they know with whoever sees the sums; a silo that looks at a sum is such a one"
+)
 
 # The norm of d standard normal draws exceeds sqrt(d) by so much with probability exp(-40) at most:
 # in a million releases with less than 1e-11.
@@ -42,6 +53,35 @@ class Shares:
 
     silos: int  #: m
     colluding: int  #: t, silos that may pool what they know with whoever sees the sum
+
+    @classmethod
+    def of(cls, silos: int, trust: str, colluding: int | None, party: Party | None) -> Self | None:
+        """Return how silos share the noise under a trust model, or None where they do not.
+
+        Raises
+        ------
+        ValueError
+            When they cannot, or `colluding` is not what a study states.
+        """
+        t, where = colluding, "colluding" if party is None else "a federation"
+        if party is None and t is None:
+            return None
+        if trust == "silo":
+            if t is not None:
+                raise ValueError(
+                    "colluding needs trust='central': a silo's message has its own noise"
+                )
+            return None
+        if trust != "central":
+            raise ValueError(f"{where} needs trust 'central' or 'silo', got {trust!r}")
+        if party is not None and t not in (None, party.colluding):
+            raise ValueError(f"colluding must be that of the study, {party.colluding}, got {t}")
+        t = t if party is None else party.colluding
+        if t is None:
+            raise ValueError("colluding must be a number in a study with trust 'central', got None")
+        if t >= silos:
+            raise ValueError(f"colluding must be below the {silos} silos, got {t}")
+        return cls(silos, int(t))
 
 
 @dataclass(frozen=True)
@@ -74,6 +114,20 @@ class Channel:
     def add_remove(self) -> bool:
         """Whether neighbours differ in one added record, so that numbers of records are private."""
         return self.neighbours == "add_remove"
+
+    @property
+    def notes(self) -> list[str]:
+        """What a certificate says of silos in other processes, and of noise by shares."""
+        party, shares, notes = self.party, self.shares, list[str]()
+        if party is not None:
+            notes += [*([STATED_SIZES] if self.add_remove else []), OTHER_SILOS]
+        if shares is not None:
+            notes += [SHARED_NOISE.format(shares.colluding, shares.silos)]
+            if party is not None and party.note is not None:
+                notes += [party.note]
+        if party is not None and party.ledgers is not None:
+            notes += [party.ledgers]
+        return notes
 
     def describe(self, **fields: Any) -> Release:
         """Return the release with these fields that the readers of this channel see."""

@@ -31,18 +31,6 @@ SPLIT = (
     "add or remove: which silo holds a record is as the data have it, and the records that two "
     "neighbours share are in the same silos; splitting one record more afresh ({}) would move many"
 )
-STATED_SIZES = (
-    "add or remove: the study states the silos' numbers of records, which tell by themselves "
-    "whether one is there; the guarantee is for what the run releases"
-)
-OTHER_SILOS = (
-    "silos in processes of their own: what one of them states of its noise rests on itself; taken "
-    "as true of the others that they draw theirs from their operating systems"
-)
-SHARED_NOISE = (
-    "noise by shares: stds are those of the noise of all silos but {} of the {}, which may pool "
-    "all that they know with whoever sees the sums; a silo that looks at a sum is such a one"
-)
 OF_ITS_OWN = (
     "taken as true of the model {!r}: the gradient that it gives for a record depends on this "
     "record{} and public numbers alone, not on other records{}"
@@ -63,22 +51,12 @@ class RunEndedWarning(UserWarning):
 def notes_on_data(run: "Run") -> tuple[str, ...]:
     """Return the certificate's notes on the data and the model of a run."""
     plan, data, loss = run.plan, run.objective.data, run.objective.loss
-    party, shares, notes = data.party, plan.shares, []
+    notes: list[str] = []
     if plan.sizes_are_hidden and plan.budget is not None:
         notes += [HIDDEN_SIZES]
         if data.partition != "given":
             notes += [SPLIT.format(repr(data.partition))]
-        if party is not None:
-            notes += [STATED_SIZES]
-    if party is not None:
-        notes += [OTHER_SILOS]
-    if shares is not None:
-        notes += [SHARED_NOISE.format(shares.colluding, shares.silos)]
-        if party is not None and party.note is not None:
-            notes += [party.note]
-    if party is not None and party.ledgers is not None:
-        notes += [party.ledgers]
-    notes += data.notes
+    notes += [*run.channel().notes, *data.notes]
     if isinstance(loss, Oracle) and not loss.compiled and plan.budget is not None:
         varies = plan.sizes_are_hidden or plan.arguments["sampling"] == WITHOUT_REPLACEMENT
         place = ("", ", nor on its place in the batch") if varies else (", its place", "")

@@ -179,7 +179,8 @@ def resolve(
         name = "l1" if given["l1"] else "penalty"
         raise ValueError(f"{name} must be absent in {declaration.name}, which takes l2 alone")
     _check_neighbours(objective, given)
-    given["colluding"] = t = _colluding(declaration, objective, given)
+    shares = _shares(declaration, objective, given)
+    given["colluding"] = None if shares is None else shares.colluding
     if budget is not None:
         budget.warn_of_few_records(objective.n)
     refuse_sizes(objective, given)
@@ -200,7 +201,7 @@ def resolve(
         budget=of_record,
         recalibration_mu=recalibration_mu,
         persons=persons,
-        shares=None if t is None or budget is None else Shares(objective.data.m, t),
+        shares=None if budget is None else shares,
         charge=_charge(declaration, given),
         updates=given.get("rounds", 1),
     )
@@ -229,10 +230,10 @@ def _check_neighbours(objective: Objective, given: Mapping[str, Any]) -> None:
         raise ValueError("neighbours='add_remove' needs fewer than 2^31 records")
 
 
-def _colluding(
+def _shares(
     declaration: "Declaration", objective: Objective, given: Mapping[str, Any]
-) -> int | None:
-    """Return the number of silos that may collude where silos share the noise, else None.
+) -> Shares | None:
+    """Return how silos share the noise, None where they do not.
 
     Raises
     ------
@@ -255,20 +256,7 @@ def _colluding(
         raise ValueError("monitor must be None or public records in a federation, got 'train'")
     if given["calibration"] == "paper":
         raise ValueError(f"{where} needs calibration='sound'")
-    if given["trust"] == "silo":
-        if t is not None:
-            raise ValueError("colluding needs trust='central': a silo's message has its own noise")
-        return None
-    if given["trust"] != "central":
-        raise ValueError(f"{where} needs trust 'central' or 'silo', got {given['trust']!r}")
-    if party is not None and t not in (None, party.colluding):
-        raise ValueError(f"colluding must be that of the study, {party.colluding}, got {t}")
-    t = t if party is None else party.colluding
-    if t is None:
-        raise ValueError("colluding must be a number in a study with trust 'central', got None")
-    if t >= data.m:
-        raise ValueError(f"colluding must be below the {data.m} silos, got {t}")
-    return int(t)
+    return Shares.of(data.m, given["trust"], t, party)
 
 
 def _charge(declaration: "Declaration", given: Mapping[str, Any]) -> Bound | None:

@@ -20,6 +20,7 @@ from dpkern.io import read_arrays
 from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Certificate
+from dpkern.privacy.certificate.identity import model_digest
 from dpkern.solvers.base.coefficients import (
     LISTED,
     CoefficientNoise,
@@ -142,6 +143,15 @@ class SolverResult:
     def w(self) -> NDArray[np.float64]:
         """The model as one vector, shape (d,): coef, followed by the intercept if there is one."""
         return np.append(self.coef, self.intercept) if self.transform.intercept else self.coef
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that predicts, by which certificates name the model."""
+        return model_digest(self._stored)
+
+    @property
+    def _stored(self) -> dict[str, Any]:
+        return stored_model(**{name: getattr(self, name) for name in _PREDICTS})
 
     @property
     def noise_std(self) -> NDArray[np.float64] | None:
@@ -394,7 +404,7 @@ class SolverResult:
         OSError
             When the file cannot be written.
         """
-        model = stored_model(**{name: getattr(self, name) for name in _PREDICTS})
+        model = self._stored
         arrays: dict[str, Any] = {"coef": model.pop("coef")}
         classes = model.pop("classes")
         if classes is not None:

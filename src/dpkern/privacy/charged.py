@@ -1,10 +1,10 @@
-"""Releases about records in one place: charged before the first, certified after the last."""
+"""Releases of Gaussian mechanisms: charged before the first, certified after the last."""
 
 from __future__ import annotations  # help() then shows type aliases by name
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,14 +15,18 @@ from dpkern.privacy.certificate.identity import start_time
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person, unit_of
 from dpkern.privacy.guarantees.budget import Budget, check_budget
-from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
+from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel, Shares
 from dpkern.stream import NoiseStream
 
+if TYPE_CHECKING:
+    from dpkern.party import Party
 
-class CentralReleases:
-    """Releases of Gaussian mechanisms that have a budget together, under central trust.
 
-    `max_records` is the number of records of a person that is protected, None for one record.
+class ChargedReleases:
+    """Releases of Gaussian mechanisms that have a budget together.
+
+    `max_records` is the number of records of a person that is protected, None for one record. With
+    `shares` silos share the noise of a sum; with a `party` other processes hold the other silos.
     """
 
     def __init__(
@@ -32,12 +36,16 @@ class CentralReleases:
         *,
         neighbours: str,
         max_records: int | None = None,
+        trust: str = "central",
+        shares: Shares | None = None,
+        party: Party | None = None,
     ) -> None:
         check_budget(budget)
         if not isinstance(accountant, Accountant | None):
             raise TypeError(f"accountant must be an Accountant, got {type(accountant).__name__}")
         self._budget, self._accountant, self._max_records = budget, accountant, max_records
-        self._neighbours, self._ledger = neighbours, Ledger(None)
+        self._neighbours, self._ledger = neighbours, Ledger(self._before_first_release)
+        self._trust, self._shares, self._party = trust, shares, party
         self._charge: Any = None
 
     @property
@@ -56,13 +64,25 @@ class CentralReleases:
             self._charge = self._accountant.begin(
                 what, bound, neighbours=self._neighbours, seeded=seeded, unit=unit
             )
-            self._ledger = Ledger(self._charge.make)
+        seen_by, how = SEEN_BY[self._trust], (self._neighbours, self._shares, self._party)
+        self._channel = Channel(self._ledger, stream, seen_by, *how)
         try:
             with np.errstate(all="ignore"):  # what is raised between releases tells of a record
-                yield Channel(self._ledger, stream, SEEN_BY["central"], self._neighbours)
+                yield self._channel
+        except BaseException:
+            if self._charge is not None and not len(self._ledger):
+                self._charge.withdraw()
+            raise
         finally:
             if stream is not rng:
                 stream.wipe()
+
+    def _before_first_release(self) -> None:
+        """Charge the releases, and wait until all parties have: who fails costs others nothing."""
+        if self._charge is not None:
+            self._charge.make()
+        if self._party is not None:
+            self._party.ready()
 
     def certificate(
         self,
@@ -75,7 +95,7 @@ class CentralReleases:
         """Return the certificate of all releases, and settle the charge."""
         privacy = Certificate.from_ledger(
             self._ledger,
-            trust="central",
+            trust=self._trust,
             noise=self._noise,
             neighbours=self._neighbours,
             declared=dict(declared),
@@ -83,7 +103,11 @@ class CentralReleases:
             model=model,
             started=self._started,
             sources=dict(sources),
-            notes=(*notes, *(() if self._charge is None else (CHARGED,))),
+            notes=(
+                *notes,
+                *self._channel.notes,
+                *(() if self._charge is None else (CHARGED,)),
+            ),
         )
         if self._max_records is not None:
             privacy = for_a_person(privacy, self._max_records, divided=True)
