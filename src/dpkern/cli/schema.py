@@ -127,7 +127,7 @@ def _layout(arguments: argparse.Namespace) -> Layout:
     names = numbered if arguments.header is False else None
     if names is not None and arguments.rename:
         raise ValueError("--rename is for a file with a header; give --names")
-    return Layout(names, arguments.sep, arguments.comment, None, dict(arguments.rename))
+    return Layout(names, arguments.sep, arguments.comment, rename=dict(arguments.rename))
 
 
 def _rename(text: str) -> tuple[str, str]:

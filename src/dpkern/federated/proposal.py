@@ -12,6 +12,7 @@ import numpy as np
 
 from dpkern._json import canonical, decode, digest, encode
 from dpkern.models import losses, penalties
+from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.losses import Loss
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
@@ -25,7 +26,7 @@ _KINDS: tuple[type[Any], ...] = (
     *losses.LOSSES.values(),
     *penalties.PENALTIES.values(),
     *penalties.SMOOTH.values(),
-    *(MLP, AllThreshold, PenaltySum),
+    *(MLP, AllThreshold, DiscreteHazards, PenaltySum),
 )
 _CLASSES = {kind.__name__: kind for kind in _KINDS}
 # More would keep a silo busy for days: it looks at a plan before it takes part.

@@ -189,6 +189,11 @@ class DiscreteHazards(Oracle):
                 f"data must have the {2 * self.intervals + 1} cells of {self.intervals} intervals "
                 "as classes, as dpkern.models.hazards.cells_of numbers them"
             )
+        stated = None if data.schema is None else data.schema.intervals
+        if stated not in (None, self.edges):
+            raise ValueError(
+                f"edges must be the intervals of the schema, {stated}, got {self.edges}"
+            )
         return data.n_features + self.intervals
 
     def scale(self, data: "SiloData") -> Scale:
