@@ -16,6 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import dpkern as dpk
 from dpkern import kernels
+from dpkern.cli import main
 from dpkern.estimators import DPDiscreteHazards
 from dpkern.evaluation import concordance_index
 from dpkern.evaluation.survival import _counts
@@ -413,6 +414,117 @@ def test_bands_cover_the_curve_of_the_population(n, budget, how):
     # Standard error 1.1 % of bands, less of means over edges.
     assert 0.92 < inside / runs < 0.98
     assert 0.93 < at_edges / runs < 0.97
+
+
+# the command line
+
+SCHEMA = dpk.Schema(
+    [
+        dpk.data.Column("age", "number", lo=0, hi=100),
+        dpk.data.Column("years", "target", intervals=EDGES),
+        dpk.data.Column("state", "event", classes=["alive", "dead"]),
+    ]
+)
+FIT = ["--epsilon", "3", "--delta", "1e-6", "--noise-seed", "1", "--rounds", "20"]
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Runs a command in a folder with a schema and raw records, and returns what it says."""
+    monkeypatch.chdir(tmp_path)
+    X, time, event = people(600)
+    SCHEMA.save("schema.json")
+    rows = zip(50.0 + 50.0 * X[:, 0], time, np.where(event, "dead", "alive"), strict=True)
+    lines = ["age,years,state", *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "people.csv").write_text("\n".join(lines) + "\n")
+
+    def run(*words, code=0):
+        assert main([*words]) == code, capsys.readouterr().err
+        return capsys.readouterr()
+
+    return run
+
+
+def test_times_in_a_file_become_a_model_and_its_risks(command):
+    fit = ["fit", "people.csv", "--schema", "schema.json", *FIT, "--test", "people.csv"]
+    out, _ = command(*fit, "--out", "m.npz")
+    assert "target         years: times to an event, 3 intervals from 0 to 4" in out
+    assert "hazards of 3 intervals, link cloglog" in out
+    frame = dpk.io.read_frame("people.csv", SCHEMA)
+    data, model = SCHEMA.silo_data(frame, seed=0), DiscreteHazards(EDGES)
+    budget = dpk.Budget(epsilon=3.0, delta=1e-6)
+    expected = dpk.solve("auto", data, model=model, budget=budget, rng=1, rounds=20)
+    assert dpk.load("m.npz") == expected
+    time, event = SCHEMA.times_and_events(frame)
+    cells, risk = cells_of(time, event, EDGES), expected.predict(frame)
+    ends = np.where(cells < K, cells + 1, cells - K)
+    score = expected.score(frame, SCHEMA.labels(frame))
+    assert score == concordance(ends, cells < K, risk)
+    assert f"test concordance  {score:.4f}" in out
+    out, err = command("predict", "m.npz", "people.csv")
+    np.testing.assert_array_equal(np.array(out.split(), dtype=float), risk)
+    assert f"concordance of years {score:.4f} on 600 labelled records" in err
+    out, _ = command("predict", "m.npz", "people.csv", "--probabilities")
+    head, *rows = out.splitlines()
+    assert head == "risk,survival_0,survival_1,survival_2,survival_4"
+    table = np.array([row.split(",") for row in rows], dtype=float)
+    np.testing.assert_array_equal(table[:, 1:], expected.predict_survival_function(frame))
+    assert "logistic" in command(*fit, "--loss", "logistic").out
+    out, _ = command("evaluate", "m.npz", "people.csv", "--epsilon", "9", "--delta", "1e-6")
+    found = concordance_index(risk, time, event, budget=dpk.Budget(epsilon=9.0, delta=1e-6))
+    assert abs(float(re.search(r"concordance  ([\d.]+)", out)[1]) - found.concordance) < 0.1
+
+
+def test_what_has_no_meaning_for_times_is_refused(command):
+    fit = ["fit", "people.csv", "--schema", "schema.json", *FIT]
+    command(*fit, "--out", "m.npz")
+    evaluate = ["evaluate", "m.npz", "people.csv", "--epsilon", "1", "--delta", "1e-6"]
+    for words, said in (
+        ([*fit, "--hidden", "3"], "--hidden must be left out for times to an event"),
+        ([*fit, "--loss", "squared"], "--loss must be 'cloglog' or 'logistic', got 'squared'"),
+        (["predict", "m.npz", "people.csv", "--decision-values"], "this model predicts risks"),
+        ([*evaluate, "--bins", "4"], "--bins was given, and times to an event"),
+        ([*evaluate, "--neighbours", "add_remove"], "--neighbours must be replace_one"),
+        (["compare", *fit[1:4]], "several classes or times to an event"),
+    ):
+        assert said in command(*words, code=2).err
+    linear = dpk.solve("auto", dpk.datasets.load_wisconsin(), budget=BUDGET, rounds=2)
+    with pytest.raises(ValueError, match="model must be hazards of intervals, got 'logistic'"):
+        linear.predict_survival_function(np.zeros((1, 30)))
+
+
+def test_a_file_with_times_that_are_none_names_its_line(command, tmp_path):
+    text = (tmp_path / "people.csv").read_text().splitlines()
+    for bad, said in (
+        ("5,-777,dead", "column 'years', the target, must hold times from 0 on"),
+        ("5,1.5,moved", "column 'state', the event, must hold classes or aliases"),
+    ):
+        (tmp_path / "bad.csv").write_text("\n".join([*text[:3], bad, *text[3:]]))
+        err = command("fit", "bad.csv", "--schema", "schema.json", *FIT, code=2).err
+        assert f"bad.csv: {said}" in err
+        assert "(the first is in line 4)" in err
+        assert not re.search("777|moved", err)
+    (tmp_path / "new.csv").write_text("age\n5\n70\n")
+    command("fit", "people.csv", "--schema", "schema.json", *FIT, "--out", "m.npz")
+    out, err = command("predict", "m.npz", "new.csv")
+    assert (len(out.split()), err) == (2, "")
+
+
+def test_drafts_and_code_books_have_times_and_events(command, tmp_path):
+    out, err = command("schema", "people.csv", "--target", "years", "--event", "state")
+    assert '{"name": "years", "kind": "target", "intervals": null}' in out
+    assert '{"name": "state", "kind": "event", "classes": null, "aliases": {}}' in out
+    assert "intervals of years; classes of state" in err
+    err = command("schema", "people.csv", "--target", "age", "--event", "age", code=2).err
+    assert "--target, --event, --silo-column and --ignore must name different columns" in err
+    (tmp_path / "book.csv").write_text(
+        "name,kind,lo,hi,categories,intervals\nage,,0,100,,\nyears,target,,,,0|1|2|4\n"
+        "state,event,,,alive|dead,\n"
+    )
+    command("schema", "people.csv", "--code-book", "book.csv", "--out", "drafted.json")
+    assert dpk.Schema.load("drafted.json") == SCHEMA
+    out, _ = command("describe", "people.csv", "--schema", "schema.json", *FIT[:4])
+    assert "years" not in out
 
 
 # concordance

@@ -1,11 +1,12 @@
 """``dpkern evaluate``: scores of a saved model on held-out records, with a guarantee."""
 
 import argparse
-from typing import Any
+from typing import Any, cast
 
 from dpkern.cli import _arguments, _data, _output, _project
 from dpkern.cli._project import Project
-from dpkern.evaluation import evaluate
+from dpkern.data import Schema
+from dpkern.evaluation import Evaluation, concordance_index, evaluate
 from dpkern.privacy import Budget
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SolverResult, load
@@ -34,13 +35,27 @@ def run(arguments: argparse.Namespace) -> None:
     texts = project.texts_for(arguments.about)
     ledger = project.ledger_for(arguments.ledger)
     model = load(arguments.model)
+    own = {
+        "budget": budget,
+        "accountant": None if ledger is None else Accountant(ledger),
+        "rng": arguments.noise_seed,
+    }
+    of_times = model.schema is not None and model.schema.intervals is not None
+    evaluation = (_of_times if of_times else _of_labels)(arguments, model, own)
+    print("\n".join(str(evaluation).split("\n")[:-1]))
+    privacy = evaluation.privacy.with_names(**texts)
+    _output.say_release(arguments, privacy, project.lines, ledger)
+
+
+def _of_labels(
+    arguments: argparse.Namespace, model: SolverResult, own: dict[str, Any]
+) -> Evaluation:
     X, y, person = _records(arguments, model)
     bound = arguments.target_bound
-    evaluation = evaluate(
+    return evaluate(
         model,
         X,
         y,
-        budget=budget,
         target_bound=tuple(bound) if isinstance(bound, list) else bound,
         threshold=arguments.threshold,
         bins=arguments.bins,
@@ -48,12 +63,25 @@ def run(arguments: argparse.Namespace) -> None:
         public_size=arguments.public_size,
         person=person,
         max_records=arguments.max_records,
-        accountant=None if ledger is None else Accountant(ledger),
-        rng=arguments.noise_seed,
+        **own,
     )
-    print("\n".join(str(evaluation).split("\n")[:-1]))
-    privacy = evaluation.privacy.with_names(**texts)
-    _output.say_release(arguments, privacy, project.lines, ledger)
+
+
+def _of_times(
+    arguments: argparse.Namespace, model: SolverResult, own: dict[str, Any]
+) -> Evaluation:
+    """Return the concordance of the model's risks, where records are replaced."""
+    options = ("bins", "target_bound", "public_size", "max_records", *_data.COLUMN_OPTIONS)
+    _data.refuse_options(arguments, options, "times to an event have their concordance alone")
+    schema = cast(Schema, model.schema)
+    if arguments.neighbours != "replace_one" or schema.person is not None:
+        raise ValueError(
+            "--neighbours must be replace_one for times to an event, and a person have one record"
+        )
+    X, frame = _data.read_described(arguments.data, schema)
+    with _data.naming(arguments.data, schema):
+        time, event = schema.times_and_events(frame)
+    return concordance_index(model.predict(X), time, event, **own)
 
 
 def _records(arguments: argparse.Namespace, model: SolverResult) -> tuple[Any, Any, Any]:

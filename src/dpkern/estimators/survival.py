@@ -111,14 +111,11 @@ class DPDiscreteHazards(PrivateEstimator):
 
     def predict(self, X: ArrayLike) -> FloatArray:
         """Return risk scores, shape (n,): logs of hazard ratios to an effective row of zeros."""
-        rows = self._rows(X)
-        return self._hazards.risks(self.result_.w, self.result_.transform.apply(rows))
+        return self.result_.predict(self._rows(X))
 
     def predict_survival_function(self, X: ArrayLike) -> FloatArray:
         """Return the probabilities of no event up to each edge, shape (n, K + 1)."""
-        of_cells = np.exp(self.result_.decision_function(self._rows(X)))
-        events = np.cumsum(of_cells[:, : self._hazards.intervals], axis=1)
-        return np.clip(1.0 - np.insert(events, 0, 0.0, axis=1), 0.0, 1.0)
+        return self.result_.predict_survival_function(self._rows(X))
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return Harrell's concordance of risk scores and times; not private."""

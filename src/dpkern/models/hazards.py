@@ -247,6 +247,20 @@ class DiscreteHazards(Oracle):
         X = X.toarray() if hasattr(X, "toarray") else X
         return (X * w[: X.shape[1]]).sum(axis=1)
 
+    def survival(self, w: FloatArray, X: Any) -> FloatArray:
+        """Return the probabilities of no event up to each edge, shape (n, K + 1)."""
+        events = np.cumsum(np.exp(self.outputs(w, X)[:, : self.intervals]), axis=1)
+        return np.clip(1.0 - np.insert(events, 0, 0.0, axis=1), 0.0, 1.0)
+
+    def concordance(self, cells: ArrayLike, risk: ArrayLike) -> float:
+        """Return the concordance of risks and times known up to their interval; not private.
+
+        It is NaN without a comparable pair.
+        """
+        cell, K = np.asarray(cells), self.intervals
+        agreeing, pairs = comparable_pairs(np.where(cell < K, cell + 1, cell - K), cell < K, risk)
+        return 0.5 + 0.5 * agreeing / pairs if pairs else math.nan
+
     def outputs(self, w: FloatArray, X: Any) -> FloatArray:
         """Return logs of the probabilities of all cells, without censoring, shape (n, 2 K + 1).
 
