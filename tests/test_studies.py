@@ -219,6 +219,15 @@ def test_a_silos_error_about_follow_up_names_no_value():
         assert bad not in str(caught.value)
 
 
+def test_a_study_of_times_has_hazards_where_no_model_is_named():
+    study, schema, _, raw = study_of_times("central", (60, 50, 40))
+    data = study.described.each_alone(np.zeros(3, np.int64))  # a silo each
+    records = {"records": lambda study, _, j: study.silo_data(f"s{j}", raw(j))}
+    result, outcomes = run(data, "auto", study=study, of_silos=records, rounds=2)
+    assert result.oracle == DiscreteHazards(schema.intervals)
+    assert all(same(found, result) for found in outcomes)
+
+
 def test_intervals_of_a_plan_must_be_those_of_the_study():
     study, *_ = study_of_times("central", (60, 50, 40))
     plan = proposed(study, "minibatch_sgd", BUDGET, {"model": DiscreteHazards((0, 2, 4, 9))})

@@ -455,6 +455,7 @@ def test_times_in_a_file_become_a_model_and_its_risks(command):
     budget = dpk.Budget(epsilon=3.0, delta=1e-6)
     expected = dpk.solve("auto", data, model=model, budget=budget, rng=1, rounds=20)
     assert dpk.load("m.npz") == expected
+    assert dpk.solve("auto", data, budget=budget, rng=1, rounds=20) == expected
     time, event = SCHEMA.times_and_events(frame)
     cells, risk = cells_of(time, event, EDGES), expected.predict(frame)
     ends = np.where(cells < K, cells + 1, cells - K)

@@ -101,8 +101,8 @@ class Federation(Remote):
         )
 
     @property
-    def task(self) -> str:
-        return self.study.described.task
+    def described(self) -> SiloData:
+        return self.study.described
 
     def _connected(self) -> tuple[Star, bytes]:
         """Return the star, connected when it is used, and the nonce of the session."""
