@@ -363,11 +363,11 @@ def _of_schema(path: object, folder: Path) -> dict[str, Any]:
     if not isinstance(path, str):
         raise TypeError(f"schema must be the path of a file, got {path!r}")
     schema = Schema.load(folder / path)
-    for kind, column in (("silo", schema.silo), ("person", schema.person)):
-        if column is not None:
+    for column in schema.columns:
+        if column.kind in ("silo", "person", "weight", "exposure"):
             raise ValueError(
-                f"schema must have no {kind} column in a study, whose guarantees are for a record "
-                f"of a silo, got {column.name!r}: give it the kind 'ignore'"
+                f"schema must have no {column.kind} column in a study, which takes records of a "
+                f"silo as they are, got {column.name!r}: give it the kind 'ignore'"
             )
     options = schema.options()
     return {"n_features": schema.n_features, "sparse": schema.sparse, "options": options}
