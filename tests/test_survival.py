@@ -26,6 +26,7 @@ from dpkern.privacy import NoiseStream
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.mechanisms.concordance import release_comparable
+from dpkern.solvers import Objective
 
 EDGES = (0.0, 1.0, 2.0, 4.0)
 K = len(EDGES) - 1
@@ -151,6 +152,46 @@ def test_neighbours_of_other_follow_up_stay_within_the_charge():
     assert 0.8 < largest <= release.sensitivity
 
 
+def test_people_with_a_weight_of_zero_count_nothing():
+    X, time, event = people()
+    kept, model = np.random.default_rng(0).random(400) < 0.6, DiscreteHazards(EDGES)
+    weighted = hazard_data(X, time, event, weight=5.0 * kept, max_weight=5.0)
+    check_gradients(model, weighted, trials=5)
+    alone = hazard_data(X[kept], time[kept], event[kept])
+    how = {"model": model, "budget": None, "step_size": 0.7}
+    some = dpk.solve("auto", alone, rounds=3000, **how)
+    all_of_them = dpk.solve("auto", weighted, rounds=6000, **how)
+    np.testing.assert_allclose(all_of_them.w, some.w, atol=1e-7)
+    of_all, of_some = Objective(weighted, model), Objective(alone, model)
+    share, w = kept.mean(), 0.3 * some.w
+    assert of_all.data_value(w) == pytest.approx(share * of_some.data_value(w))
+    np.testing.assert_allclose(of_all.silo_gradients(w), share * of_some.silo_gradients(w))
+
+
+def test_neighbours_of_other_weights_stay_within_the_charge():
+    X, time, event = people(50)
+    weight = np.random.default_rng(4).uniform(0.0, 3.0, 50)
+    how = {"model": DiscreteHazards(EDGES), "budget": BUDGET, "rng": 7, "step_size": 1.0}
+    how |= {"rounds": 1, "returns": "last", "clip": 0.8}
+    moved, ones = [], np.ones(2)
+    for x, own, exit_time in ((ones, 3.0, 9.0), (-ones, 1e9, 0.0), (ones, 0.0, 9.0)):
+        rows, w, t, e = X.copy(), weight.copy(), time.copy(), event.copy()
+        rows[3], w[3], t[3], e[3] = x, own, exit_time, exit_time == 0.0
+        data = hazard_data(rows, t, e, weight=w, max_weight=3.0)
+        result = dpk.solve("auto", data, **how)
+        moved.append(result.w)
+        (release,) = result.privacy.releases
+    distances = [50.0 * np.linalg.norm(a - b) for a in moved for b in moved]
+    assert 0.8 < max(distances) <= release.sensitivity
+
+
+def test_offsets_of_margins_are_refused_before_a_release():
+    X, time, event = people(50)
+    data = hazard_data(X, time, event, margin_offset=time)
+    with pytest.raises(ValueError, match="data must have no margin_offset for hazards"):
+        dpk.solve("auto", data, model=DiscreteHazards(EDGES), budget=BUDGET)
+
+
 def test_far_margins_give_bounded_sums():
     X, time, event = people(50)
     model, cells = DiscreteHazards(EDGES), cells_of(time, event, EDGES).astype(float)
@@ -254,8 +295,10 @@ def test_estimator_takes_part_in_scikit_learn():
     silos = np.arange(600) % 2
     fit = clone(model).fit(X, y, silos=silos)
     assert fit.privacy_.declared["sizes"] == (300, 300)
-    with pytest.raises(TypeError, match="has no argument 'sample_weight'"):
+    with pytest.raises(ValueError, match="max_weight must be given with sample_weight"):
         model.fit(X, y, sample_weight=np.ones(600))
+    weighted = clone(model).set_params(max_weight=2.0).fit(X, y, sample_weight=np.full(600, 2.0))
+    np.testing.assert_array_equal(weighted.coef_, clone(model).fit(X, y).coef_)
 
 
 def curves_of(time, event, edges=EDGES, **options):

@@ -4,7 +4,7 @@ from __future__ import annotations  # help() then shows type aliases by name
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,9 +22,10 @@ from dpkern.solvers.base.coefficients import layers
 class DPDiscreteHazards(PrivateEstimator):
     """Differentially private regression of a time to an event, by hazards of intervals.
 
-    Minimises the mean over people of -log likelihood, plus (alpha/2) |w|^2 over all parameters:
-    within each public interval the event has the probability h_k(x), link(h_k(x)) = theta_k +
-    x . coef, as long as a person is at risk. A person counts as one record, whatever the follow-up.
+    Minimises the mean over people of -log likelihood, times sample_weight / max_weight if weights
+    are given, plus (alpha/2) |w|^2 over all parameters: within each public interval the event has
+    the probability h_k(x), link(h_k(x)) = theta_k + x . coef, as long as a person is at risk. A
+    person counts as one record, whatever the follow-up.
 
     Parameters
     ----------
@@ -78,9 +79,6 @@ class DPDiscreteHazards(PrivateEstimator):
     intervals: Sequence[float] | None = None
     link: str = "cloglog"
     alpha: float = 0.0
-
-    _metadata: ClassVar[tuple[str, ...]] = ()
-    __metadata_request__fit: ClassVar[dict[str, None]] = {}
 
     def _data(
         self, X: Any, y: Any, silos: Any, person: Any, metadata: Mapping[str, Any]

@@ -153,8 +153,9 @@ class DiscreteHazards(Oracle):
 
     Notes
     -----
-    Labels are the cells of `dpkern.models.hazards.cells_of`, of the classes range(2 K + 1). The
-    parameters are beta and K numbers g, of which theta = start + (0.5 I + u 1 1^T) g, with u such
+    Weights of records are read, and margin offsets are not. Labels are the cells of
+    `dpkern.models.hazards.cells_of`, of the classes range(2 K + 1). The parameters are beta and K
+    numbers g, of which theta = start + (0.5 I + u 1 1^T) g, with u such
     that the square of the matrix is 0.25 I + 1 1^T: the level of all intervals is learnt as an
     intercept, and departures from it more slowly.
     """
@@ -164,6 +165,7 @@ class DiscreteHazards(Oracle):
 
     name = "discrete_hazards"
     compiled = True
+    reads_weights = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edges", checked_edges("edges", self.edges))
@@ -189,6 +191,8 @@ class DiscreteHazards(Oracle):
                 f"data must have the {2 * self.intervals + 1} cells of {self.intervals} intervals "
                 "as classes, as dpkern.models.hazards.cells_of numbers them"
             )
+        if data.margin_offset is not None:
+            raise ValueError("data must have no margin_offset for hazards of intervals, got one")
         stated = None if data.schema is None else data.schema.intervals
         if stated not in (None, self.edges):
             raise ValueError(
