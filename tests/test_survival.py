@@ -552,6 +552,8 @@ def test_a_file_with_times_that_are_none_names_its_line(command, tmp_path):
     command("fit", "people.csv", "--schema", "schema.json", *FIT, "--out", "m.npz")
     out, err = command("predict", "m.npz", "new.csv")
     assert (len(out.split()), err) == (2, "")
+    (tmp_path / "new.csv").write_text("age,years,state\n5,1,alive\n70,2,dead\n")
+    assert "no score: no event there" in command("predict", "m.npz", "new.csv").err
 
 
 def test_drafts_and_code_books_have_times_and_events(command, tmp_path):

@@ -105,8 +105,11 @@ def run(arguments: argparse.Namespace) -> None:
     if model.schema is not None and model.schema.target is not None:
         target = model.schema.target.name
     of = "" if target is None else f" of {target}"
-    found = f"{metric(task, hazards)}{of} {score(model, X, y):.4f}"
-    print(f"{found} on {len(y)} labelled records", file=stream)
+    found = score(model, X, y)
+    if np.isnan(found):
+        print("no score: no event there is known to be before the time of another", file=stream)
+        return
+    print(f"{metric(task, hazards)}{of} {found:.4f} on {len(y)} labelled records", file=stream)
 
 
 def _named(name: str, values: FloatArray, model: SolverResult) -> dict[str, list[float]]:
