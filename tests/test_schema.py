@@ -445,6 +445,9 @@ def test_times_and_events_are_cells_of_public_intervals(tmp_path):
     frame["death"] = ["yes", "no", "dead", "yes"]
     assert schema.labels(frame).tolist() == [0, 4, 6, 2]
     assert schema.digest != TIMES.digest
+    (tmp_path / "bare.csv").write_text("3\n4\n")  # of records to predict
+    bare = dpk.io.read_frame(tmp_path / "bare.csv", dpk.Schema(TIMES.columns, header=False))
+    assert bare == {"age": ["3", "4"]}
 
 
 @pytest.mark.parametrize(
@@ -474,13 +477,14 @@ def test_other_times_and_events_are_refused_without_a_value(column, values, said
         ([("t", "target", {"intervals": [0, 1], "lo": 0, "hi": 1})], "must be absent beside"),
         ([("t", "target", {"intervals": [1]})], "intervals of column 't' must be two or more"),
         ([("e", "event", {"classes": [0, 1, 2]})], "must be two, the event's last"),
+        ([("e", "event", {"aliases": ["no"]})], "aliases of column 'e' must map spellings"),
         ([("t", "target", {"intervals": None}), ("e", "event", {"classes": None})],
          "null or nothing for intervals of t; classes of e"),
     ],
 )  # fmt: skip
 def test_times_without_events_are_no_schema(columns, said):
     given = [{"name": n, "kind": kind, **rest} for n, kind, rest in (("x", "ignore", {}), *columns)]
-    with pytest.raises(ValueError, match=re.escape(said)):
+    with pytest.raises((TypeError, ValueError), match=re.escape(said)):
         dpk.Schema.from_dict({"dpkern_schema": 1, "columns": given})
 
 

@@ -71,8 +71,7 @@ class Column:
     Parameters
     ----------
     name : str
-    kind : {"number", "category", "target", "event", "silo", "person", "weight", "exposure", \
-"ignore"}
+    kind : {"number", "category", "target", "event", "silo", "person", "weight", "exposure", ...}
         "number" and "category" are features. "event" says whether the time of a target with
         intervals is that of the event or of censoring. "person" holds the ids of people with
         several records; it is kept in the schema and is no feature, as "ignore" is none. "weight"
@@ -128,7 +127,9 @@ class Column:
                     f"keys of that kind are {', '.join(KEYS[self.kind]) or 'none'}"
                 )
         if self.kind == "event" and self.classes is None:
-            self._set(classes=(0, 1), aliases={"False": "0", "True": "1", **self.aliases})
+            self._set(classes=(0, 1))
+            if isinstance(self.aliases, Mapping):
+                self._set(aliases={"False": "0", "True": "1", **self.aliases})
         if self.blanks:
             raise ValueError(f"{self.blanks} of column {self.name!r} must be stated, got None")
         if self.lo is not None:

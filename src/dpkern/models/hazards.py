@@ -155,9 +155,9 @@ class DiscreteHazards(Oracle):
     -----
     Weights of records are read, and margin offsets are not. Labels are the cells of
     `dpkern.models.hazards.cells_of`, of the classes range(2 K + 1). The parameters are beta and K
-    numbers g, of which theta = start + (0.5 I + u 1 1^T) g, with u such
-    that the square of the matrix is 0.25 I + 1 1^T: the level of all intervals is learnt as an
-    intercept, and departures from it more slowly.
+    numbers g, of which theta = start + (0.5 I + u 1 1^T) g, with u such that the square of the
+    matrix is 0.25 I + 1 1^T: the level of all intervals is learnt as an intercept, and departures
+    from it more slowly.
     """
 
     edges: tuple[float, ...]
