@@ -11,6 +11,8 @@ from test_cli import refused, shown
 import dpkern as dpk
 from dpkern.data import Column, Schema
 from dpkern.federated.keys import new_identity, public_key, read_identity
+from dpkern.federated.proposal import Proposal
+from dpkern.models.hazards import DiscreteHazards
 
 FIT = ["--epsilon", "1", "--delta", "1e-6"]
 
@@ -60,6 +62,22 @@ def test_a_dry_run_says_what_the_ledger_has_left_and_charges_nothing(capsys, stu
     assert "ledger after   north.json: 1 of epsilon 1.5" in out
     assert "is spent, 1.047 is left" in out
     assert (study / "north.json").read_bytes() == before
+
+
+def test_a_study_of_times_names_its_model_in_the_plan(capsys, study):
+    text = (study / "schema.json").read_text()
+    ill = '{"name": "ill", "kind": "target", "classes": ["no", "yes"], "aliases": {}}'
+    assert ill in text
+    times = '{"name": "years", "kind": "target", "intervals": [0, 1, 5]},'
+    times += '{"name": "ill", "kind": "event", "classes": ["no", "yes"]}'
+    (study / "schema.json").write_text(text.replace(ill, times))
+    (study / "north.csv").write_text("age,person,years,ill\n" + "30,a,3,no\n40,b,1,yes\n" * 150)
+    agreed = plan(capsys, "plan.json", "--loss", "logistic", "--rounds", "5")
+    model = Proposal.read(study / "plan.json").arguments["model"]
+    assert model == DiscreteHazards((0, 1, 5), "logistic")
+    out, _ = shown(capsys, silo("north.json", *agreed, "--dry-run"))
+    assert "5 x sum of clipped gradients, 3 numbers with noise" in out
+    assert "DiscreteHazards(edges=(0.0, 1.0, 5.0), link='logistic')" in out
 
 
 def test_a_silo_takes_the_ledger_of_its_project(capsys, study):

@@ -57,7 +57,8 @@ IMPORTS = {
     },
     # It does not rely on what it verifies.
     "verification": {"verification"},
-    "data": {"data", "kernels"},
+    # Times to an event are labels by the intervals of their model.
+    "data": {"data", "kernels", "models/hazards"},
     "io": {"io", "data"},
     "datasets": {"data", "io"},
     "solvers/base": {

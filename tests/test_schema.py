@@ -423,6 +423,71 @@ def test_targets_of_a_regression_are_clamped_to_their_bound():
     assert sorted(data.y.tolist()) == [-2.5, 1.5, 2.5]
 
 
+TIMES = dpk.Schema(
+    [
+        Column("age", "number", lo=0, hi=100),
+        Column("days", "target", intervals=[0, 30, 90, 365]),
+        Column("death", "event"),
+    ]
+)
+
+
+def test_times_and_events_are_cells_of_public_intervals(tmp_path):
+    frame = {"age": [3.0, 4.0, 5.0, 6.0], "days": [1, "40", 400, 90.5], "death": [1, 0, 1, "True"]}
+    assert TIMES.labels(frame).tolist() == [0, 4, 6, 2]
+    data = TIMES.silo_data(frame)
+    assert (data.task, data.intercept, len(data.classes)) == ("multiclass", False, 7)
+    assert sorted(data.y.tolist()) == [0, 2, 4, 6]
+    TIMES.save(tmp_path / "s.json")
+    assert dpk.Schema.load(tmp_path / "s.json") == TIMES
+    words = Column("death", "event", classes=["no", "yes"], aliases={"dead": "yes"})
+    schema = dpk.Schema([*TIMES.columns[:2], words])
+    frame["death"] = ["yes", "no", "dead", "yes"]
+    assert schema.labels(frame).tolist() == [0, 4, 6, 2]
+    assert schema.digest != TIMES.digest
+    (tmp_path / "bare.csv").write_text("3\n4\n")  # of records to predict
+    bare = dpk.io.read_frame(tmp_path / "bare.csv", dpk.Schema(TIMES.columns, header=False))
+    assert bare == {"age": ["3", "4"]}
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [
+        ("days", [1.0, -5.5], "column 'days', the target, must hold times from 0 on only, got 1"),
+        ("days", [1.0, np.inf], "column 'days', the target, must hold times from 0 on only, got 1"),
+        ("days", [1.0, "?"], "column 'days', the target, must hold times from 0 on only, got 1"),
+        ("days", [1.0, "soon"], "column 'days' must hold numbers, got text"),
+        ("death", [0, 7], "column 'death', the event, must hold classes or aliases of the schema"),
+        ("death", [0, None], "column 'death', the event, must hold classes or aliases"),
+    ],
+)
+def test_other_times_and_events_are_refused_without_a_value(column, values, said):
+    frame = {"age": [3.0, 4.0], "days": [1.0, 2.0], "death": [1, 0]} | {column: values}
+    with pytest.raises(ValueError, match=re.escape(said)) as caught:
+        TIMES.labels(frame)
+    assert "the first is in row 1" in str(caught.value)
+    assert not re.search("5.5|inf|soon|7", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ([("t", "target", {"intervals": [0, 1]})], "neither, got no event"),
+        ([("t", "target", {"lo": 0, "hi": 1}), ("e", "event", {})], "neither, got only an event"),
+        ([("t", "target", {"intervals": [0, 1], "lo": 0, "hi": 1})], "must be absent beside"),
+        ([("t", "target", {"intervals": [1]})], "intervals of column 't' must be two or more"),
+        ([("e", "event", {"classes": [0, 1, 2]})], "must be two, the event's last"),
+        ([("e", "event", {"aliases": ["no"]})], "aliases of column 'e' must map spellings"),
+        ([("t", "target", {"intervals": None}), ("e", "event", {"classes": None})],
+         "null or nothing for intervals of t; classes of e"),
+    ],
+)  # fmt: skip
+def test_times_without_events_are_no_schema(columns, said):
+    given = [{"name": n, "kind": kind, **rest} for n, kind, rest in (("x", "ignore", {}), *columns)]
+    with pytest.raises((TypeError, ValueError), match=re.escape(said)):
+        dpk.Schema.from_dict({"dpkern_schema": 1, "columns": given})
+
+
 def test_several_classes_have_constants_of_their_own():
     schema = dpk.Schema([AGE, Column("y", "target", classes=[3, 1, 2])])
     data = schema.silo_data({"age": [20, 30, 40], "y": ["1", 2, 3.0]})

@@ -25,6 +25,7 @@ from dpkern.federated.links import (
 )
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
+from dpkern.models.hazards import DiscreteHazards, cells_of
 from dpkern.models.penalties import L1, L2, Box, ElasticNet
 from dpkern.party import ImplausibleError, Party
 from dpkern.privacy.accountant.accountant import BudgetSpentError
@@ -40,9 +41,10 @@ from kills import Kills, accountant_of, models_in
 from network import free_port
 from studies import identities, records_of, study_of, wisconsin
 
-from dpkern.federated.federation import Federation
+from dpkern.federated.federation import Federation, proposed
 from dpkern.federated.party import ProtocolError
 from dpkern.federated.silo import take_part
+from dpkern.federated.study import Silo, Study
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
 KEY = b"of this test"
@@ -51,8 +53,9 @@ KEY = b"of this test"
 class Hospitals:
     """The silos of a study in threads; `outcomes` are their results or errors."""
 
-    def __init__(self, study, data, links, of_silo=None, **how):
+    def __init__(self, study, data, links, of_silo=None, records=records_of, **how):
         self.study, self.data, self.how = study, data, {"accountant": None, "rng": 7} | how
+        self.records = records
         self.of_silo = of_silo or {}
         self.outcomes = [None] * data.m
         self.threads = [
@@ -67,7 +70,7 @@ class Hospitals:
                 self.outcomes[j] = take_part(
                     self.study,
                     f"s{j}",
-                    records_of(self.study, self.data, j),
+                    self.records(self.study, self.data, j),
                     link,
                     identities(self.data.m)[j],
                     n_threads=1,
@@ -118,6 +121,118 @@ def test_a_study_has_the_bits_of_one_process_where_all_have_one_seed(name, how, 
     assert result.privacy.trust == trust
     # Everything of the data that the model needs to predict comes from the study.
     assert np.array_equal(result.predict(data.X), expected.predict(data.X))
+
+
+def cohorts(n):
+    """A schema of times to an event, and raw columns."""
+    rng = np.random.default_rng(0)
+    age, late = rng.uniform(20.0, 90.0, n), 8.0 * rng.exponential(size=n)
+    time = 2.5 * rng.exponential(np.exp((55.0 - age) / 35.0))
+    event = np.where(time <= late, "dead", "alive")
+    schema = dpk.Schema(
+        [
+            dpk.data.Column("age", "number", lo=20, hi=90),
+            dpk.data.Column("years", "target", intervals=(0, 1, 2, 4)),
+            dpk.data.Column("state", "event", classes=["alive", "dead"]),
+        ]
+    )
+    return schema, {"age": age, "years": np.minimum(time, late), "state": event}
+
+
+def study_of_times(trust, sizes):
+    schema, frame = cohorts(sum(sizes))
+    keys = [key.public_key().public_bytes_raw() for key in identities(len(sizes))]
+    silos = [Silo(f"s{j}", n, key) for j, (n, key) in enumerate(zip(sizes, keys, strict=True))]
+    t = 1 if trust == "central" else None
+    study = Study("times", tuple(silos), trust, t, schema.options(), schema.n_features)
+    first = np.cumsum([0, *sizes])
+
+    def raw(j):
+        return {name: column[first[j] : first[j + 1]] for name, column in frame.items()}
+
+    return study, schema, frame, raw
+
+
+@pytest.mark.parametrize("trust", ["central", "silo"])
+@pytest.mark.parametrize("link", ["cloglog", "logistic"])
+def test_times_to_events_have_the_bits_of_one_process(trust, link):
+    sizes = (130, 70, 100)
+    study, schema, frame, raw = study_of_times(trust, sizes)
+    model = DiscreteHazards(schema.intervals, link)
+    y = cells_of(frame["years"], frame["state"] == "dead", (0, 1, 2, 4))
+    bounds = {"row_bound": 1.0, "task": "multiclass", "classes": range(7), "schema": schema}
+    offsets, names = np.cumsum([0, *sizes]), schema.feature_names
+    data = dpk.SiloData(schema.encode(frame), y, offsets, **bounds, feature_names=names)
+    how = {"model": model, "budget": BUDGET, "trust": trust, "rounds": 4}
+    t = 1 if trust == "central" else None
+    expected = dpk.solve("minibatch_sgd", data, rng=7, colluding=t, **how)
+    result, outcomes = run(
+        data,
+        "minibatch_sgd",
+        study=study,
+        of_silos={"records": lambda study, _, j: study.silo_data(f"s{j}", raw(j))},
+        model=model,
+        rounds=4,
+    )
+    assert same(result, expected)
+    assert all(same(found, expected) for found in outcomes)
+    assert result.oracle == model
+
+
+def test_follow_up_is_in_nothing_that_a_study_writes(tmp_path):
+    sizes, texts = (60, 50, 40), []
+    for exits in (lambda t: t, lambda t: np.full(len(t), 0.734251)):
+        study, schema, _, raw = study_of_times("central", sizes)
+        folder = tmp_path / str(len(texts))
+        folder.mkdir()
+        books = {j: {"accountant": dpk.Accountant(folder / f"{j}.json", epsilon=3, delta=1e-4),
+                     "journal": folder / f"{j}.journal"} for j in range(3)}  # fmt: skip
+
+        def records(study, _, j, raw=raw, exits=exits):
+            own = raw(j)
+            return study.silo_data(f"s{j}", own | {"years": exits(own["years"])})
+
+        data = study.described.each_alone(np.zeros(3, np.int64))  # a silo each
+        result, _ = run(
+            data,
+            "minibatch_sgd",
+            study=study,
+            of_silos={"records": records, "of_silo": books},
+            model=DiscreteHazards(schema.intervals),
+            rounds=3,
+        )
+        texts.append(str((result.parameters, result.privacy.declared, result.privacy.releases)))
+        files = (folder / f"{j}.{kind}" for j in range(3) for kind in ("json", "journal"))
+        written = [path.read_bytes() for path in files]
+        assert not any(b"0.734251" in content for content in written)
+        assert not any(np.float64(0.734251).tobytes() in content for content in written)
+    assert texts[0] == texts[1]
+
+
+def test_a_silos_error_about_follow_up_names_no_value():
+    study, _, _, raw = study_of_times("central", (60, 50, 40))
+    for column, bad in (("years", "-777.0"), ("state", "moved")):
+        own = {name: list(values) for name, values in raw(0).items()}
+        own[column][7] = bad
+        with pytest.raises(ValueError, match=f"column '{column}'.*the first is in row 7") as caught:
+            study.silo_data("s0", own)
+        assert bad not in str(caught.value)
+
+
+def test_a_study_of_times_has_hazards_where_no_model_is_named():
+    study, schema, _, raw = study_of_times("central", (60, 50, 40))
+    data = study.described.each_alone(np.zeros(3, np.int64))  # a silo each
+    records = {"records": lambda study, _, j: study.silo_data(f"s{j}", raw(j))}
+    result, outcomes = run(data, "auto", study=study, of_silos=records, rounds=2)
+    assert result.oracle == DiscreteHazards(schema.intervals)
+    assert all(same(found, result) for found in outcomes)
+
+
+def test_intervals_of_a_plan_must_be_those_of_the_study():
+    study, *_ = study_of_times("central", (60, 50, 40))
+    plan = proposed(study, "minibatch_sgd", BUDGET, {"model": DiscreteHazards((0, 2, 4, 9))})
+    with pytest.raises(ValueError, match=r"edges must be the intervals of the schema, \(0.0, 1.0"):
+        rehearsed(study, plan)
 
 
 def test_parties_without_seeds_agree_on_a_model_that_differs_every_time():
@@ -222,8 +337,9 @@ def test_plans_survive_the_journey():
     assert found.solver == plan.solver
     assert str(found.arguments["penalty"]) == str(arguments["penalty"])
     assert found.arguments["loss"] == arguments["loss"]
-    model = Proposal("minibatch_sgd", dpk.Budget(mu=0.3), {"model": dpk.MLP(hidden=(3, 2))})
-    assert Proposal.from_json(model.to_json()).arguments["model"] == dpk.MLP(hidden=(3, 2))
+    for network in (dpk.MLP(hidden=(3, 2)), DiscreteHazards((0, 0.1, 7), "logistic")):
+        model = Proposal("minibatch_sgd", dpk.Budget(mu=0.3), {"model": network})
+        assert Proposal.from_json(model.to_json()).arguments["model"] == network
     constraint = Proposal("prox_sgd", BUDGET, {"penalty": Box(-1.0, np.array([1.0, 2.0]))})
     assert Proposal.from_json(constraint.to_json()).to_json() == constraint.to_json()
 

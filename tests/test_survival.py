@@ -16,6 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import dpkern as dpk
 from dpkern import kernels
+from dpkern.cli import main
 from dpkern.estimators import DPDiscreteHazards
 from dpkern.evaluation import concordance_index
 from dpkern.evaluation.survival import _counts
@@ -25,6 +26,7 @@ from dpkern.privacy import NoiseStream
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.privacy.mechanisms.concordance import release_comparable
+from dpkern.solvers import Objective
 
 EDGES = (0.0, 1.0, 2.0, 4.0)
 K = len(EDGES) - 1
@@ -150,6 +152,46 @@ def test_neighbours_of_other_follow_up_stay_within_the_charge():
     assert 0.8 < largest <= release.sensitivity
 
 
+def test_people_with_a_weight_of_zero_count_nothing():
+    X, time, event = people()
+    kept, model = np.random.default_rng(0).random(400) < 0.6, DiscreteHazards(EDGES)
+    weighted = hazard_data(X, time, event, weight=5.0 * kept, max_weight=5.0)
+    check_gradients(model, weighted, trials=5)
+    alone = hazard_data(X[kept], time[kept], event[kept])
+    how = {"model": model, "budget": None, "step_size": 0.7}
+    some = dpk.solve("auto", alone, rounds=3000, **how)
+    all_of_them = dpk.solve("auto", weighted, rounds=6000, **how)
+    np.testing.assert_allclose(all_of_them.w, some.w, atol=1e-7)
+    of_all, of_some = Objective(weighted, model), Objective(alone, model)
+    share, w = kept.mean(), 0.3 * some.w
+    assert of_all.data_value(w) == pytest.approx(share * of_some.data_value(w))
+    np.testing.assert_allclose(of_all.silo_gradients(w), share * of_some.silo_gradients(w))
+
+
+def test_neighbours_of_other_weights_stay_within_the_charge():
+    X, time, event = people(50)
+    weight = np.random.default_rng(4).uniform(0.0, 3.0, 50)
+    how = {"model": DiscreteHazards(EDGES), "budget": BUDGET, "rng": 7, "step_size": 1.0}
+    how |= {"rounds": 1, "returns": "last", "clip": 0.8}
+    moved, ones = [], np.ones(2)
+    for x, own, exit_time in ((ones, 3.0, 9.0), (-ones, 1e9, 0.0), (ones, 0.0, 9.0)):
+        rows, w, t, e = X.copy(), weight.copy(), time.copy(), event.copy()
+        rows[3], w[3], t[3], e[3] = x, own, exit_time, exit_time == 0.0
+        data = hazard_data(rows, t, e, weight=w, max_weight=3.0)
+        result = dpk.solve("auto", data, **how)
+        moved.append(result.w)
+        (release,) = result.privacy.releases
+    distances = [50.0 * np.linalg.norm(a - b) for a in moved for b in moved]
+    assert 0.8 < max(distances) <= release.sensitivity
+
+
+def test_offsets_of_margins_are_refused_before_a_release():
+    X, time, event = people(50)
+    data = hazard_data(X, time, event, margin_offset=time)
+    with pytest.raises(ValueError, match="data must have no margin_offset for hazards"):
+        dpk.solve("auto", data, model=DiscreteHazards(EDGES), budget=BUDGET)
+
+
 def test_far_margins_give_bounded_sums():
     X, time, event = people(50)
     model, cells = DiscreteHazards(EDGES), cells_of(time, event, EDGES).astype(float)
@@ -253,8 +295,10 @@ def test_estimator_takes_part_in_scikit_learn():
     silos = np.arange(600) % 2
     fit = clone(model).fit(X, y, silos=silos)
     assert fit.privacy_.declared["sizes"] == (300, 300)
-    with pytest.raises(TypeError, match="has no argument 'sample_weight'"):
+    with pytest.raises(ValueError, match="max_weight must be given with sample_weight"):
         model.fit(X, y, sample_weight=np.ones(600))
+    weighted = clone(model).set_params(max_weight=2.0).fit(X, y, sample_weight=np.full(600, 2.0))
+    np.testing.assert_array_equal(weighted.coef_, clone(model).fit(X, y).coef_)
 
 
 def curves_of(time, event, edges=EDGES, **options):
@@ -413,6 +457,120 @@ def test_bands_cover_the_curve_of_the_population(n, budget, how):
     # Standard error 1.1 % of bands, less of means over edges.
     assert 0.92 < inside / runs < 0.98
     assert 0.93 < at_edges / runs < 0.97
+
+
+# the command line
+
+SCHEMA = dpk.Schema(
+    [
+        dpk.data.Column("age", "number", lo=0, hi=100),
+        dpk.data.Column("years", "target", intervals=EDGES),
+        dpk.data.Column("state", "event", classes=["alive", "dead"]),
+    ]
+)
+FIT = ["--epsilon", "3", "--delta", "1e-6", "--noise-seed", "1", "--rounds", "20"]
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Runs a command in a folder with a schema and raw records, and returns what it says."""
+    monkeypatch.chdir(tmp_path)
+    X, time, event = people(600)
+    SCHEMA.save("schema.json")
+    rows = zip(50.0 + 50.0 * X[:, 0], time, np.where(event, "dead", "alive"), strict=True)
+    lines = ["age,years,state", *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "people.csv").write_text("\n".join(lines) + "\n")
+
+    def run(*words, code=0):
+        assert main([*words]) == code, capsys.readouterr().err
+        return capsys.readouterr()
+
+    return run
+
+
+def test_times_in_a_file_become_a_model_and_its_risks(command):
+    fit = ["fit", "people.csv", "--schema", "schema.json", *FIT, "--test", "people.csv"]
+    out, _ = command(*fit, "--out", "m.npz")
+    assert "target         years: times to an event, 3 intervals from 0 to 4" in out
+    assert "hazards of 3 intervals, link cloglog" in out
+    frame = dpk.io.read_frame("people.csv", SCHEMA)
+    data, model = SCHEMA.silo_data(frame, seed=0), DiscreteHazards(EDGES)
+    budget = dpk.Budget(epsilon=3.0, delta=1e-6)
+    expected = dpk.solve("auto", data, model=model, budget=budget, rng=1, rounds=20)
+    assert dpk.load("m.npz") == expected
+    assert dpk.solve("auto", data, budget=budget, rng=1, rounds=20) == expected
+    time, event = SCHEMA.times_and_events(frame)
+    cells, risk = cells_of(time, event, EDGES), expected.predict(frame)
+    ends = np.where(cells < K, cells + 1, cells - K)
+    score = expected.score(frame, SCHEMA.labels(frame))
+    assert score == concordance(ends, cells < K, risk)
+    assert f"test concordance  {score:.4f}" in out
+    out, err = command("predict", "m.npz", "people.csv")
+    np.testing.assert_array_equal(np.array(out.split(), dtype=float), risk)
+    assert f"concordance of years {score:.4f} on 600 labelled records" in err
+    out, _ = command("predict", "m.npz", "people.csv", "--probabilities")
+    head, *rows = out.splitlines()
+    assert head == "risk,survival_0,survival_1,survival_2,survival_4"
+    table = np.array([row.split(",") for row in rows], dtype=float)
+    np.testing.assert_array_equal(table[:, 1:], expected.predict_survival_function(frame))
+    assert "logistic" in command(*fit, "--loss", "logistic").out
+    out, _ = command("evaluate", "m.npz", "people.csv", "--epsilon", "9", "--delta", "1e-6")
+    found = concordance_index(risk, time, event, budget=dpk.Budget(epsilon=9.0, delta=1e-6))
+    assert abs(float(re.search(r"concordance  ([\d.]+)", out)[1]) - found.concordance) < 0.1
+
+
+def test_what_has_no_meaning_for_times_is_refused(command):
+    fit = ["fit", "people.csv", "--schema", "schema.json", *FIT]
+    command(*fit, "--out", "m.npz")
+    evaluate = ["evaluate", "m.npz", "people.csv", "--epsilon", "1", "--delta", "1e-6"]
+    for words, said in (
+        ([*fit, "--hidden", "3"], "--hidden must be left out for times to an event"),
+        ([*fit, "--loss", "squared"], "--loss must be 'cloglog' or 'logistic', got 'squared'"),
+        (["predict", "m.npz", "people.csv", "--decision-values"], "this model predicts risks"),
+        ([*evaluate, "--bins", "4"], "--bins was given, and times to an event"),
+        ([*evaluate, "--neighbours", "add_remove"], "--neighbours must be replace_one"),
+        (["compare", *fit[1:4]], "several classes or times to an event"),
+    ):
+        assert said in command(*words, code=2).err
+    linear = dpk.solve("auto", dpk.datasets.load_wisconsin(), budget=BUDGET, rounds=2)
+    with pytest.raises(ValueError, match="model must be hazards of intervals, got 'logistic'"):
+        linear.predict_survival_function(np.zeros((1, 30)))
+
+
+def test_a_file_with_times_that_are_none_names_its_line(command, tmp_path):
+    text = (tmp_path / "people.csv").read_text().splitlines()
+    for bad, said in (
+        ("5,-777,dead", "column 'years', the target, must hold times from 0 on"),
+        ("5,1.5,moved", "column 'state', the event, must hold classes or aliases"),
+    ):
+        (tmp_path / "bad.csv").write_text("\n".join([*text[:3], bad, *text[3:]]))
+        err = command("fit", "bad.csv", "--schema", "schema.json", *FIT, code=2).err
+        assert f"bad.csv: {said}" in err
+        assert "(the first is in line 4)" in err
+        assert not re.search("777|moved", err)
+    (tmp_path / "new.csv").write_text("age\n5\n70\n")
+    command("fit", "people.csv", "--schema", "schema.json", *FIT, "--out", "m.npz")
+    out, err = command("predict", "m.npz", "new.csv")
+    assert (len(out.split()), err) == (2, "")
+    (tmp_path / "new.csv").write_text("age,years,state\n5,1,alive\n70,2,dead\n")
+    assert "no score: no event there" in command("predict", "m.npz", "new.csv").err
+
+
+def test_drafts_and_code_books_have_times_and_events(command, tmp_path):
+    out, err = command("schema", "people.csv", "--target", "years", "--event", "state")
+    assert '{"name": "years", "kind": "target", "intervals": null}' in out
+    assert '{"name": "state", "kind": "event", "classes": null, "aliases": {}}' in out
+    assert "intervals of years; classes of state" in err
+    err = command("schema", "people.csv", "--target", "age", "--event", "age", code=2).err
+    assert "--target, --event, --silo-column and --ignore must name different columns" in err
+    (tmp_path / "book.csv").write_text(
+        "name,kind,lo,hi,categories,intervals\nage,,0,100,,\nyears,target,,,,0|1|2|4\n"
+        "state,event,,,alive|dead,\n"
+    )
+    command("schema", "people.csv", "--code-book", "book.csv", "--out", "drafted.json")
+    assert dpk.Schema.load("drafted.json") == SCHEMA
+    out, _ = command("describe", "people.csv", "--schema", "schema.json", *FIT[:4])
+    assert "years" not in out
 
 
 # concordance

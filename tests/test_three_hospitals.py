@@ -1,16 +1,19 @@
-"""Three hospitals: commands of the tutorial and of the page, in processes of their own."""
+"""The tutorials and the page of studies: their commands, copied, in processes of their own."""
 
+import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from network import free_port
+from sklearn.metrics import roc_auc_score
 
 import dpkern as dpk
 from dpkern.privacy import Certificate
@@ -135,3 +138,35 @@ def test_the_pages_scores_of_a_released_model(source_tree, tmp_path, monkeypatch
     assert certificate.model == dpk.load("model.npz").digest
     assert certificate.declared["colluding"] == 1
     shell("dpkern verify scores.certificate.json model.npz")
+
+
+def test_the_tutorial_of_heart_disease_and_survival(source_tree, tmp_path, monkeypatch):
+    if "DPKERN_DATA" not in os.environ:
+        pytest.skip("the environment variable DPKERN_DATA is not set")
+    monkeypatch.syspath_prepend(source_tree)
+    heart = importlib.import_module("bench.heart")
+    heart.unpack(tmp_path)
+    script = ["set -e"]
+    for kind, text in heart.blocks():
+        pasted = "\n".join(line for line in text.splitlines() if "curl" not in line)
+        script.append(pasted if kind == "bash" else f"python - <<'PASTED'\n{pasted}\nPASTED")
+    text = "\n".join(script).replace("127.0.0.1:9092", f"127.0.0.1:{free_port()}")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    how = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen(["bash", "-c", text], start_new_session=True, **how)
+    try:
+        out, _ = process.communicate(timeout=500.0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, out
+    for folder, names in ((tmp_path, heart.HOSPITALS), (tmp_path / "support", ["north", "south"])):
+        model = dpk.load(folder / "model.npz")
+        assert model.privacy.declared["colluding"] == 1
+        for name in names:
+            np.testing.assert_array_equal(dpk.load(folder / f"{name}.npz").coef, model.coef)
+    assert 2.0 < heart.ratios(model)["metastases to none"] < 3.5
+    monkeypatch.chdir(tmp_path)
+    parties, _ = heart.read_parts(heart.HOSPITALS)
+    X, y = (np.concatenate(part) for part in zip(*parties, strict=True))
+    assert roc_auc_score(y, dpk.load("model.npz").decision_function(X)) > 0.8

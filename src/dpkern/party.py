@@ -79,8 +79,8 @@ class Remote(ABC):
 
     @property
     @abstractmethod
-    def task(self) -> str:
-        """Task of the data, as of a `SiloData`."""
+    def described(self) -> "SiloData":
+        """A public record in place of the data, with all else as the data have it."""
 
     @property
     @abstractmethod

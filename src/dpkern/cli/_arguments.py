@@ -27,6 +27,7 @@ _RENAMED = {
 _PHRASES = {
     "task='multiclass' and classes": "--classes A,B,C",
     "name both by classes=(negative, positive)": "name both by --classes NEGATIVE,POSITIVE",
+    "link must be": "--loss must be",
     "what sep says": "what --sep says",
     "inference=True": "--inference",
     "inference must be False": "--inference must be left out",
@@ -141,7 +142,10 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
 def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
     title = "solver, with its own defaults where none is stated"
     add = parser.add_argument_group(title).add_argument
-    what = "default: logistic; squared for regression; softmax for perceptrons and several classes"
+    what = (
+        "default: logistic; squared for regression; softmax for perceptrons and several classes; "
+        "cloglog, or logistic, for times to an event"
+    )
     add("--loss", choices=LOSSES, help=what)
     add("--clip", type=auto_or(float), help="bound of a record's gradient (default: auto)")
     add("--l2", type=float, help="strength of the penalty |w|^2 / 2")

@@ -12,16 +12,16 @@ from dpkern.data.column import KEYS, blank_keys
 from dpkern.data.outside import count_averaged, count_outside, outside_text
 from dpkern.io.frame import Frame
 
-KEYS_OF_BOOK = ("name", "kind", "lo", "hi", "scale", "categories", "missing", "since")
+KEYS_OF_BOOK = ("name", "kind", "lo", "hi", "scale", "categories", "missing", "since", "intervals")
 _SEPARATOR = "|"
 
 
 def read_columns(path: str) -> list[dict[str, Any]]:
     """Return the dictionaries of a code book's columns, in which ranges may be blank.
 
-    The book is CSV with a header of `KEYS_OF_BOOK`, of which "name" is needed alone; categories and
-    classes are separated by "|". Without a kind a row with categories is a category, any other a
-    number.
+    The book is CSV with a header of `KEYS_OF_BOOK`, of which "name" is needed alone; categories,
+    classes and intervals are separated by "|". Without a kind a row with categories is a category,
+    any other a number.
 
     Raises
     ------
@@ -61,12 +61,15 @@ def _column(row: dict[str, Any]) -> dict[str, Any]:
     keys = KEYS[kind]
     if kind == "target":
         keys = ("classes", "aliases") if listed is not None or "lo" not in told else ("lo", "hi")
+        keys = ("intervals",) if "intervals" in told else keys
+    elif kind == "event" and listed is None:
+        keys = ()
     blank = dict.fromkeys(key for key in keys if key != "since")  # most numbers are no dates
     column: dict[str, Any] = {"name": name, "kind": kind, **blank}
     column |= {"scale": "linear"} if "scale" in keys else {}
     column |= {"aliases": {}} if "aliases" in keys else {}
     for key in told.keys() - {"name", "kind"}:
-        to = "classes" if (key, kind) == ("categories", "target") else key
+        to = "classes" if key == "categories" and kind in ("target", "event") else key
         if to not in keys:
             raise ValueError(f"{key} of column {name!r} must be blank, as its kind is {kind!r}")
         column[to] = _value(name, key, told[key], kind)
@@ -76,6 +79,8 @@ def _column(row: dict[str, Any]) -> dict[str, Any]:
 def _value(name: str, key: str, text: str, kind: str) -> Any:
     if key == "categories":
         return [part.strip() for part in text.split(_SEPARATOR)]
+    if key == "intervals":
+        return [_value(name, "lo", part.strip(), kind) for part in text.split(_SEPARATOR)]
     if key in ("lo", "hi") or (key, kind) == ("missing", "number"):
         try:
             return parse_number(text)
@@ -107,7 +112,7 @@ def say_mismatches(path: str, schema: Schema, frame: Frame) -> None:
         values, name = frame[column.name], column.name
         try:
             with naming(path, schema):
-                if column.kind == "target":
+                if column.kind in ("target", "event"):
                     column.labels(values, missing)
                 else:
                     column.entries(values, missing, 0)

@@ -300,13 +300,16 @@ def data_lines(source: Source, data: SiloData, arguments: argparse.Namespace) ->
     sparse = is_sparse(data.X)
     features = f"{data.n_features} {'sparse ' if sparse else ''}features"
     features += " and an intercept" if data.intercept else ""
-    labels = ""
-    if data.classes is not None:
+    labels, edges = f": {data.task}", None if data.schema is None else data.schema.intervals
+    if edges is not None:
+        times = f"{len(edges) - 1} intervals from {edges[0]:g} to {edges[-1]:g}"
+        labels = f": times to an event, {times}"
+    elif data.classes is not None:
         shown = [str(label) for label in data.classes[:_LISTED_NAMES]]
         more = len(data.classes) - len(shown)
-        labels = f", labels {', '.join(shown[:-1])} and {shown[-1]}"
+        labels += f", labels {', '.join(shown[:-1])} and {shown[-1]}"
         if more:
-            labels = f", labels {', '.join(shown)} and {more} more"
+            labels = f": {data.task}, labels {', '.join(shown)} and {more} more"
     bound = f"row bound {data.row_bound:g}"
     if math.isfinite(data.target_bound):
         bound += f", target bound {data.target_bound:g}"
@@ -320,7 +323,7 @@ def data_lines(source: Source, data: SiloData, arguments: argparse.Namespace) ->
     lines = [
         ("data", f"{source.name}, {data.n} training records, {features}"),
         ("silos", f"{data.m} of {sizes} records ({origin})"),
-        ("target", f"{source.table.target or 'y'}: {data.task}{labels}"),
+        ("target", f"{source.table.target or 'y'}{labels}"),
         ("bounds", f"{bound}, feature range {ranged}"),
     ]
     if data.persons is not None:

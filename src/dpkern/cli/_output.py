@@ -15,6 +15,7 @@ import numpy as np
 from dpkern._files import refuse_unwritable
 from dpkern._text import figure, fold, rounded_down, rounded_up
 from dpkern.data.validation import Matrix
+from dpkern.models.hazards import DiscreteHazards
 from dpkern.plotting import require_png
 from dpkern.privacy import Certificate
 from dpkern.privacy.accountant.accountant import Accountant
@@ -117,7 +118,7 @@ def shown(value: Any) -> str:
 
 
 def score(result: SolverResult, X: Matrix, y: Any) -> float:
-    """Accuracy, or mean squared error."""
+    """Accuracy, concordance of times to an event, or mean squared error."""
     if result.classes is not None:
         return result.score(X, y)
     return float(np.mean((result.predict(X) - y) ** 2))
@@ -142,7 +143,9 @@ def log_loss(result: SolverResult, X: Matrix, y: Any) -> float | None:
     return float(-np.log(np.maximum(of_label, np.finfo(float).tiny)).mean())
 
 
-def metric(task: str) -> str:
+def metric(task: str, oracle: object = None) -> str:
+    if isinstance(oracle, DiscreteHazards):
+        return "concordance"
     return "MSE" if task == "regression" else "accuracy"
 
 

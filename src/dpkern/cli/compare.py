@@ -92,8 +92,8 @@ def run(arguments: argparse.Namespace) -> None:
     data, test, split = _held_out(source, arguments)
     if data.task == "multiclass":
         raise ValueError(
-            "compare must have two classes or a regression, got several classes: fit has models "
-            "for them"
+            "compare must have two classes or a regression, got several classes or times to an "
+            "event: fit has models for them"
         )
     comparison = _Comparison(data, test, given, arguments)
     plan = comparison.plan(variants, budgets)

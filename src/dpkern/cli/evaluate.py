@@ -5,7 +5,8 @@ from typing import Any, cast
 
 from dpkern.cli import _arguments, _data, _federated, _output, _project
 from dpkern.cli._project import Project
-from dpkern.evaluation import Evaluation, evaluate
+from dpkern.data import Schema
+from dpkern.evaluation import Evaluation, concordance_index, evaluate
 from dpkern.evaluation.evaluate import EVALUATE, agreed_arguments
 from dpkern.privacy import Budget
 from dpkern.privacy.accountant.accountant import Accountant
@@ -45,21 +46,38 @@ def run(arguments: argparse.Namespace) -> None:
     texts = project.texts_for(arguments.about)
     ledger = project.ledger_for(arguments.ledger)
     model = load(arguments.model)
-    X, y, person = _records(arguments, model)
-    evaluation = evaluate(
-        model,
-        X,
-        y,
-        budget=budget,
-        person=person,
-        max_records=arguments.max_records,
-        accountant=None if ledger is None else Accountant(ledger),
-        rng=arguments.noise_seed,
-        **given,
-    )
+    own = {
+        "budget": budget,
+        "accountant": None if ledger is None else Accountant(ledger),
+        "rng": arguments.noise_seed,
+    }
+    of_times = model.schema is not None and model.schema.intervals is not None
+    if of_times:
+        evaluation = _of_times(arguments, model, own)
+    else:
+        X, y, person = _records(arguments, model)
+        own |= {"person": person, "max_records": arguments.max_records}
+        evaluation = evaluate(model, X, y, **own, **given)
     say_scores(evaluation)
     privacy = evaluation.privacy.with_names(**texts)
     _output.say_release(arguments, privacy, project.lines, ledger)
+
+
+def _of_times(
+    arguments: argparse.Namespace, model: SolverResult, own: dict[str, Any]
+) -> Evaluation:
+    """Return the concordance of the model's risks, where records are replaced."""
+    options = ("bins", "target_bound", "public_size", "max_records", *_data.COLUMN_OPTIONS)
+    _data.refuse_options(arguments, options, "times to an event have their concordance alone")
+    schema = cast(Schema, model.schema)
+    if arguments.neighbours != "replace_one" or schema.person is not None:
+        raise ValueError(
+            "--neighbours must be replace_one for times to an event, and a person have one record"
+        )
+    X, frame = _data.read_described(arguments.data, schema)
+    with _data.naming(arguments.data, schema):
+        time, event = schema.times_and_events(frame)
+    return concordance_index(model.predict(X), time, event, **own)
 
 
 def say_scores(evaluation: Evaluation) -> None:

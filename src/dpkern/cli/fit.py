@@ -18,6 +18,7 @@ from dpkern.cli._output import Line, print_lines
 from dpkern.cli._project import Project
 from dpkern.cli.info import option_text
 from dpkern.data import SiloData
+from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.losses import LOSS_OF_TASK
 from dpkern.models.networks import MLP
 from dpkern.models.terms import Penalty
@@ -119,7 +120,7 @@ def run(arguments: argparse.Namespace) -> None:
     saved = _output.saved(arguments, first, together, which)
     lines += _result_lines(first, given.get("penalty"), arguments)
     if test is not None:
-        lines += _score_lines([_output.score(result, *test) for result in results], data.task)
+        lines += _score_lines([_output.score(result, *test) for result in results], first)
     lines += saved
     if draws > 1:
         lines.append(("privacy", f"{draws} draws read the same data and compose: {spent}"))
@@ -170,10 +171,16 @@ def _federated_fit(
 def _with_model(
     given: dict[str, Any], arguments: argparse.Namespace, data: SiloData
 ) -> dict[str, Any]:
-    """Return the parameters with the perceptron of `--hidden`, or of several classes, or a loss."""
+    """Return the parameters with the model of the options and the target, or a loss."""
     hidden, activation = arguments.hidden, arguments.hidden_activation
     if hidden is None and activation is not None:
         raise ValueError("--hidden-activation needs --hidden, the sizes of the hidden layers")
+    edges = None if data.schema is None else data.schema.intervals
+    if edges is not None:
+        if hidden is not None:
+            raise ValueError("--hidden must be left out for times to an event, which have hazards")
+        given = {"loss": "cloglog", **given}
+        return {"model": DiscreteHazards(edges, given.pop("loss")), **given}
     if hidden is None and data.task != "multiclass":
         return {"loss": LOSS_OF_TASK[data.task], **given}
     loss = given.get("loss", "softmax" if data.task != "regression" else LOSS_OF_TASK[data.task])
@@ -224,6 +231,8 @@ def _coefficient_lines(result: SolverResult) -> list[Line]:
 
 
 def _model_text(result: SolverResult) -> str:
+    if isinstance(result.oracle, DiscreteHazards):
+        return f"hazards of {result.oracle.intervals} intervals, link {result.oracle.link}"
     if not isinstance(result.oracle, MLP):
         return f"{result.loss} loss"
     sizes = ", ".join(map(str, result.oracle.hidden))
@@ -231,10 +240,11 @@ def _model_text(result: SolverResult) -> str:
     return f"perceptron with {hidden}, {result.oracle.loss} loss"
 
 
-def _score_lines(scores: list[float], task: str) -> list[Line]:
+def _score_lines(scores: list[float], result: SolverResult) -> list[Line]:
+    task = "regression" if result.classes is None else "classification"
     text = f"{statistics.fmean(scores):.4f}"
     if len(scores) > 1:
         text += (
             f" +- {_output.spread(scores):.4f} (mean and standard deviation of {len(scores)} draws)"
         )
-    return [(f"test {_output.metric(task)}", text), ("", _TEST_LABELS)]
+    return [(f"test {_output.metric(task, result.oracle)}", text), ("", _TEST_LABELS)]

@@ -23,6 +23,7 @@ from dpkern.cli._output import metric, refuse_output, remark, score
 from dpkern.data import Schema
 from dpkern.data.validation import Matrix
 from dpkern.io import read_records
+from dpkern.models.hazards import DiscreteHazards
 from dpkern.solvers import SolverResult, load
 
 HELP = "predict labels with a saved model"
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--out", metavar="FILE", help="where to write (default: standard output)")
     what = "write CSV with the label and the decision value, or one of each of several classes"
     add("--decision-values", action="store_true", help=what)
-    what = "write CSV with the label and a probability of each class"
+    what = "write CSV with the label and a probability of each class, or of survival to each edge"
     add("--probabilities", action="store_true", help=what)
     add_column_arguments(parser)
 
@@ -44,6 +45,9 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
         refuse_output(arguments.out, arguments.model, arguments.data)
     model = load(arguments.model)
+    hazards = model.oracle if isinstance(model.oracle, DiscreteHazards) else None
+    if hazards is not None and arguments.decision_values:
+        raise ValueError("--decision-values is for classification; this model predicts risks")
     for option in ("decision_values", "probabilities"):
         if getattr(arguments, option) and model.classes is None:
             name = option.replace("_", "-")
@@ -70,12 +74,16 @@ def run(arguments: argparse.Namespace) -> None:
         written |= (
             {"decision_value": z.tolist()} if z.ndim == 1 else _named("decision_value", z, model)
         )
-    if arguments.probabilities:
+    if arguments.probabilities and hazards is not None:
+        survival = model.predict_survival_function(X).T
+        edges = (f"survival_{edge:g}" for edge in hazards.edges)
+        written |= {name: column.tolist() for name, column in zip(edges, survival, strict=True)}
+    elif arguments.probabilities:
         written |= _named("probability", model.predict_proba(X), model)
     if written:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
-        table.writerow(["label", *written])
+        table.writerow(["label" if hazards is None else "risk", *written])
         table.writerows(zip(labels, *written.values(), strict=True))
         lines = [text.getvalue()]
     if arguments.out is None:
@@ -97,7 +105,11 @@ def run(arguments: argparse.Namespace) -> None:
     if model.schema is not None and model.schema.target is not None:
         target = model.schema.target.name
     of = "" if target is None else f" of {target}"
-    print(f"{metric(task)}{of} {score(model, X, y):.4f} on {len(y)} labelled records", file=stream)
+    found = score(model, X, y)
+    if np.isnan(found):
+        print("no score: no event there is known to be before the time of another", file=stream)
+        return
+    print(f"{metric(task, hazards)}{of} {found:.4f} on {len(y)} labelled records", file=stream)
 
 
 def _named(name: str, values: FloatArray, model: SolverResult) -> dict[str, list[float]]:

@@ -53,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--comment", metavar="TEXT", help="skip lines that begin with it")
     what = "call a column of the header, by name or by place from 0, NEW; may be repeated"
     add("--rename", type=_rename, action="append", default=[], metavar="OLD=NEW", help=what)
+    what = "whether the event happened at the time in the target: name, or index from 0"
+    add("--event", metavar="COLUMN", help=what)
     what = "columns to leave out of the model, by name or by place from 0"
     add("--ignore", type=_arguments.list_of(str), default=[], metavar="A,B", help=what)
     what = (
@@ -73,7 +75,7 @@ def run(arguments: argparse.Namespace) -> None:
         refuse_output(arguments.out, arguments.data, arguments.code_book)
     book = None
     if arguments.code_book is not None:
-        said = ("target", "silo_column", "ignore", "not_private_categories")
+        said = ("target", "event", "silo_column", "ignore", "not_private_categories")
         refuse_options(arguments, (n for n in said if getattr(arguments, n)), "the book says it")
         book = read_columns(arguments.code_book)
     layout = _layout(arguments)
@@ -127,7 +129,7 @@ def _layout(arguments: argparse.Namespace) -> Layout:
     names = numbered if arguments.header is False else None
     if names is not None and arguments.rename:
         raise ValueError("--rename is for a file with a header; give --names")
-    return Layout(names, arguments.sep, arguments.comment, None, dict(arguments.rename))
+    return Layout(names, arguments.sep, arguments.comment, rename=dict(arguments.rename))
 
 
 def _rename(text: str) -> tuple[str, str]:
@@ -178,6 +180,8 @@ def _columns(
     target = _column("--target", arguments.target or "-1", names)
     if arguments.target is None:
         remark(f"no --target was given: the last column, {target!r}, is taken as the target")
+    event = arguments.event
+    event = None if event is None else _column("--event", event, names)
     silo = arguments.silo_column
     silo = None if silo is None else _column("--silo-column", silo, names)
     ignored = {_column("--ignore", name, names) for name in arguments.ignore}
@@ -187,8 +191,11 @@ def _columns(
             f"column 0 is called {names[0]!r}: if it is the row index that pandas' to_csv writes, "
             "leave it out by --ignore 0"
         )
-    if silo == target or ignored & {silo, target}:
-        raise ValueError("--target, --silo-column and --ignore must name different columns")
+    own = [column for column in (target, event, silo) if column is not None]
+    if len({*own}) < len(own) or ignored & {*own}:
+        raise ValueError(
+            "--target, --event, --silo-column and --ignore must name different columns"
+        )
     for name, fields in frame.items():
         if name in ignored or name == silo:
             yield {"name": name, "kind": "silo" if name == silo else "ignore"}
@@ -199,7 +206,13 @@ def _columns(
         listed = None
         if arguments.not_private_categories and len(values) <= _MOST_LISTED:
             listed = sorted(values, key=lambda text: (parse_number(text), text) if number else text)
-        if name == target and number and len(values) > _FEW:
+        if name == target and event is not None:
+            yield {"name": name, "kind": "target", "intervals": None}
+        elif name == event and values <= {"0", "1", "False", "True"}:
+            yield {"name": name, "kind": "event"}
+        elif name == event:
+            yield {"name": name, "kind": "event", "classes": listed, "aliases": {}}
+        elif name == target and number and len(values) > _FEW:
             yield {"name": name, "kind": "target", "lo": None, "hi": None}
         elif name == target:
             yield {"name": name, "kind": "target", "classes": listed, "aliases": {}}

@@ -21,15 +21,19 @@ from dpkern.data.csr import csr_of
 from dpkern.data.frames import is_missing
 from dpkern.data.ids import most_exact
 from dpkern.data.validation import Float64Array, Matrix
+from dpkern.models.hazards import checked_edges
 
-Kind = Literal["number", "category", "target", "silo", "person", "weight", "exposure", "ignore"]
+Kind = Literal[
+    "number", "category", "target", "event", "silo", "person", "weight", "exposure", "ignore"
+]
 Label = str | int | float
 
 #: The keys of each kind beside name and kind.
 KEYS: dict[str, tuple[str, ...]] = {
     "number": ("lo", "hi", "scale", "missing", "since"),
     "category": ("categories", "missing", "aliases"),
-    "target": ("classes", "aliases", "lo", "hi"),
+    "target": ("classes", "aliases", "lo", "hi", "intervals"),
+    "event": ("classes", "aliases"),
     "silo": (),
     "person": (),
     "weight": ("lo", "hi"),
@@ -67,10 +71,12 @@ class Column:
     Parameters
     ----------
     name : str
-    kind : {"number", "category", "target", "silo", "person", "weight", "exposure", "ignore"}
-        "number" and "category" are features. "person" holds the ids of people with several
-        records; it is kept in the schema and is no feature, as "ignore" is none. "weight" and
-        "exposure" are the weights of records, and what the mean of a log link is in proportion to.
+    kind : {"number", "category", "target", "event", "silo", "person", "weight", "exposure", ...}
+        "number" and "category" are features. "event" says whether the time of a target with
+        intervals is that of the event or of censoring. "person" holds the ids of people with
+        several records; it is kept in the schema and is no feature, as "ignore" is none. "weight"
+        and "exposure" are the weights of records, and what the mean of a log link is in proportion
+        to.
     lo, hi : float
         Public range of a number, to which values are clamped; of a target, that of a regression;
         of weights at least 0, and of exposures above 0.
@@ -81,13 +87,17 @@ class Column:
         where it is one of them; elsewhere they are coded as the average of the categories, 1/k in
         each of the k indicators.
     classes : sequence of str or of numbers
-        Public labels of a classification, the negative one first.
+        Public labels of a classification, the negative one first; of an event, by default 0 and 1,
+        or False and True.
     missing : float or str, optional
         For a number: what stands for a missing value, in [lo, hi]; a feature NAME_missing then says
         where it does. None: a missing value is an error. For a category: the indicator of a missing
         value, a category or "missing", which is added. None: the average of the categories.
     aliases : mapping of str to str, optional
         Other spellings in the data, and the category or class that each of them means.
+    intervals : sequence of float, optional
+        For a target that is the time to an event or of censoring: public edges of intervals, in the
+        unit of the times, as for `dpkern.models.hazards.DiscreteHazards`.
     since : str, optional
         For a number: the values are dates, and the number is that of the days since this public
         one, in the form 2020-01-31. With `lo` and `hi` in days it is an age or a duration.
@@ -103,6 +113,7 @@ class Column:
     missing: float | str | None = None
     aliases: Mapping[str, str] = field(default_factory=dict, hash=False)
     since: str | None = None
+    intervals: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -115,6 +126,10 @@ class Column:
                     f"{key} of column {self.name!r} must be absent, as its kind is {self.kind!r}: "
                     f"keys of that kind are {', '.join(KEYS[self.kind]) or 'none'}"
                 )
+        if self.kind == "event" and self.classes is None:
+            self._set(classes=(0, 1))
+            if isinstance(self.aliases, Mapping):
+                self._set(aliases={"False": "0", "True": "1", **self.aliases})
         if self.blanks:
             raise ValueError(f"{self.blanks} of column {self.name!r} must be stated, got None")
         if self.lo is not None:
@@ -129,6 +144,8 @@ class Column:
             self._check_number()
         elif self.kind == "category":
             self._check_category()
+        if self.intervals is not None:
+            self._check_intervals()
         elif self.classes is not None:
             self._check_classes()
 
@@ -200,14 +217,25 @@ class Column:
             )
         texts = _texts("classes", self.name, self.classes)
         classes = tuple(cast(Sequence[Label], self.classes))
-        if len(texts) < 2 or len({isinstance(label, str) for label in classes}) > 1:
+        few = len(texts) != 2 if self.kind == "event" else len(texts) < 2
+        if few or len({isinstance(label, str) for label in classes}) > 1:
+            need = "at least two labels" if self.kind == "target" else "two, the event's last"
             raise ValueError(
-                f"classes of column {self.name!r} must be at least two labels, all of them strings "
-                f"or all numbers, got {list(classes)!r}"
+                f"classes of column {self.name!r} must be {need}, all of them strings or all "
+                f"numbers, got {list(classes)!r}"
             )
         if isinstance(classes[0], str):
             classes = texts
         self._set(classes=classes, aliases=self._checked_aliases(texts))
+
+    def _check_intervals(self) -> None:
+        if self.classes is not None or self.lo is not None or self.aliases:
+            raise ValueError(
+                f"intervals of column {self.name!r} must be absent beside classes, aliases, lo and "
+                "hi, which are for other targets than times"
+            )
+        edges = checked_edges(f"intervals of column {self.name!r}", self.intervals)
+        self._set(intervals=edges)
 
     def _checked_aliases(self, known: tuple[str, ...]) -> dict[str, str]:
         if not isinstance(self.aliases, Mapping):
@@ -230,6 +258,7 @@ class Column:
         keys: Iterable[str] = KEYS[self.kind]
         if self.kind == "target":
             keys = ("classes", "aliases") if self.classes is not None else RANGE
+            keys = keys if self.intervals is None else ("intervals",)
         found = {k: _json(getattr(self, k)) for k in keys}
         if self.since is None:  # of which the digests of other schemas know nothing
             found.pop("since", None)
@@ -311,19 +340,20 @@ class Column:
         return found
 
     def labels(self, values: Any, missing: frozenset[str]) -> NDArray[Any]:
-        """Return the labels of a target column, or its numbers, clamped to [lo, hi]."""
+        """Return the labels of a target or an event, or numbers, clamped to [lo, hi], or times."""
         if self.classes is not None:
             codes = self.to_codes(values, missing, [cast(str, text_of(c)) for c in self.classes])
             other = codes < 0
             found = np.asarray(self.classes)[codes]
         else:
             x = self.to_numbers(values, missing)
-            other = np.isnan(x)
-            found = np.clip(x, self.lo, self.hi)
+            other = np.isnan(x) if self.intervals is None else ~((x >= 0.0) & (x < math.inf))
+            found = x if self.intervals is not None else np.clip(x, self.lo, self.hi)
         if other.any():
-            what = "numbers" if self.classes is None else "classes or aliases of the schema"
+            what = "numbers" if self.intervals is None else "times from 0 on"
+            what = what if self.classes is None else "classes or aliases of the schema"
             raise RowError(
-                f"column {self.name!r}, the target, must hold {what} only, got "
+                f"column {self.name!r}, the {self.kind}, must hold {what} only, got "
                 f"{counted(int(other.sum()), 'other value')} in "
                 f"{counted(len(found), 'row')}",
                 int(np.argmax(other)),
@@ -485,15 +515,21 @@ def assembled(entries: Sequence[Entry], shape: tuple[int, int], *, sparse: bool)
 
 RANGE = ("lo", "hi")
 _DEFAULTS: dict[str, Any] = {
-    **dict.fromkeys(("lo", "hi", "categories", "classes", "missing", "since")),
+    **dict.fromkeys(("lo", "hi", "categories", "classes", "missing", "since", "intervals")),
     **{"scale": "linear", "aliases": {}},
 }
 
 
 def blank_keys(kind: str, stated: Mapping[str, Any]) -> str:
     """Return the keys that a column of the kind must state and that are absent or None."""
+    if kind == "target" and stated.get("intervals") is not None:
+        return ""
     if kind == "target" and all(stated.get(key) is None for key in ("classes", *RANGE)):
+        if "intervals" in stated and "classes" not in stated:
+            return "intervals"
         return "classes (or lo and hi)"
+    if kind == "event":
+        return "classes" if stated.get("classes", ()) is None else ""
     needs = ["categories"] if kind == "category" else []
     if kind in ("number", "weight", "exposure") or (
         kind == "target" and stated.get("classes") is None

@@ -25,6 +25,7 @@ from dpkern.data.outside import count_averaged, count_outside, outside_text, ref
 from dpkern.data.partition import How, Seed
 from dpkern.data.silo_data import SiloData
 from dpkern.data.validation import Matrix, RowOptions, Task
+from dpkern.models.hazards import cells_of
 
 
 class OutsideWarning(UserWarning):
@@ -77,7 +78,9 @@ class Schema:
         Names of the encoded features: NAME and NAME_missing of numbers, NAME_CATEGORY of
         categories, and those of derived features.
     n_features : int
-    target, silo, person : Column or None
+    target, event, silo, person : Column or None
+    intervals : tuple of float, or None
+        Public edges of a target that is a time to an event.
     task : {"classification", "multiclass", "regression"} or None
     classes : ndarray or None
     proven_bound : float
@@ -117,10 +120,15 @@ class Schema:
         if not columns or not all(isinstance(column, Column) for column in columns):
             raise TypeError("columns must be a list of dpkern.data.Column, at least one")
         _refuse_twice("columns must have distinct names", [column.name for column in columns])
-        for kind in ("target", "silo", "person", "weight", "exposure"):
+        for kind in ("target", "event", "silo", "person", "weight", "exposure"):
             names = [column.name for column in columns if column.kind == kind]
             if len(names) > 1:
                 raise ValueError(f"columns must hold one {kind} at most, got {listed(names)}")
+        if (self.event is None) != (self.intervals is None):
+            raise ValueError(
+                "columns must hold a target with intervals, the times, and an event beside it, or "
+                f"neither, got {'no' if self.event is None else 'only an'} event"
+            )
         if isinstance(self.missing, str) or not all(isinstance(t, str) for t in self.missing):
             raise TypeError(f"missing must be a list of texts, got {self.missing!r}")
         for key in ("header", "intercept"):
@@ -164,7 +172,11 @@ class Schema:
 
     def __repr__(self) -> str:
         parts = [f"{len(self.columns)} columns", f"{self.n_features} features"]
-        parts += [f"{c.kind} {c.name!r}" for c in (self.target, self.silo, self.person) if c]
+        parts += [
+            f"{c.kind} {c.name!r}"
+            for c in map(self._only, ("target", "event", "silo", "person"))
+            if c
+        ]
         return f"Schema({', '.join(parts)})"
 
     @cached_property
@@ -191,6 +203,16 @@ class Schema:
     def target(self) -> Column | None:
         """The target's column."""
         return self._only("target")
+
+    @property
+    def event(self) -> Column | None:
+        """The column that says whether the target's time is that of the event."""
+        return self._only("event")
+
+    @property
+    def intervals(self) -> tuple[float, ...] | None:
+        """Public edges of intervals, where the target is the time to an event."""
+        return None if self.target is None else cast(Any, self.target.intervals)
 
     @property
     def silo(self) -> Column | None:
@@ -220,13 +242,17 @@ class Schema:
         """The task that the target says."""
         if self.target is None:
             return None
+        if self.intervals is not None:
+            return "multiclass"
         if self.target.classes is None:
             return "regression"
         return "classification" if len(self.target.classes) == 2 else "multiclass"
 
     @property
     def classes(self) -> NDArray[Any] | None:
-        """The labels, the negative one first."""
+        """The labels, the negative one first; of times to an event the numbers of their cells."""
+        if self.intervals is not None:
+            return np.arange(2 * len(self.intervals) - 1)
         known = None if self.target is None else self.target.classes
         return None if known is None else np.asarray(known)
 
@@ -355,8 +381,19 @@ class Schema:
             refuse_outside(column, *counts.get(column.name, (0, 0)))
 
     def labels(self, X: Any) -> NDArray[Any]:
-        """Return the labels of raw records as the schema spells them, or clamped targets."""
-        return cast(Column, self._needed("target")).labels(*self._values("target", X))
+        """Return the labels of raw records as the schema spells them, or clamped targets.
+
+        Of times to an event they are the cells of `dpkern.models.hazards.cells_of`.
+        """
+        if self.intervals is not None:
+            return cells_of(*self.times_and_events(X), self.intervals)
+        return self._needed("target").labels(*self._values("target", X))
+
+    def times_and_events(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the times of raw records, and whether each is that of the event."""
+        event = self._needed("event")
+        time = self._needed("target").labels(*self._values("target", X))
+        return time, event.labels(*self._values("event", X)) == cast(Any, event.classes)[1]
 
     def groups(self, X: Any) -> NDArray[Any]:
         """Return the silo of each raw record."""

@@ -4,7 +4,7 @@ from __future__ import annotations  # help() then shows type aliases by name
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,9 +22,10 @@ from dpkern.solvers.base.coefficients import layers
 class DPDiscreteHazards(PrivateEstimator):
     """Differentially private regression of a time to an event, by hazards of intervals.
 
-    Minimises the mean over people of -log likelihood, plus (alpha/2) |w|^2 over all parameters:
-    within each public interval the event has the probability h_k(x), link(h_k(x)) = theta_k +
-    x . coef, as long as a person is at risk. A person counts as one record, whatever the follow-up.
+    Minimises the mean over people of -log likelihood, times sample_weight / max_weight if weights
+    are given, plus (alpha/2) |w|^2 over all parameters: within each public interval the event has
+    the probability h_k(x), link(h_k(x)) = theta_k + x . coef, as long as a person is at risk. A
+    person counts as one record, whatever the follow-up.
 
     Parameters
     ----------
@@ -79,9 +80,6 @@ class DPDiscreteHazards(PrivateEstimator):
     link: str = "cloglog"
     alpha: float = 0.0
 
-    _metadata: ClassVar[tuple[str, ...]] = ()
-    __metadata_request__fit: ClassVar[dict[str, None]] = {}
-
     def _data(
         self, X: Any, y: Any, silos: Any, person: Any, metadata: Mapping[str, Any]
     ) -> SiloData:
@@ -111,14 +109,11 @@ class DPDiscreteHazards(PrivateEstimator):
 
     def predict(self, X: ArrayLike) -> FloatArray:
         """Return risk scores, shape (n,): logs of hazard ratios to an effective row of zeros."""
-        rows = self._rows(X)
-        return self._hazards.risks(self.result_.w, self.result_.transform.apply(rows))
+        return self.result_.predict(self._rows(X))
 
     def predict_survival_function(self, X: ArrayLike) -> FloatArray:
         """Return the probabilities of no event up to each edge, shape (n, K + 1)."""
-        of_cells = np.exp(self.result_.decision_function(self._rows(X)))
-        events = np.cumsum(of_cells[:, : self._hazards.intervals], axis=1)
-        return np.clip(1.0 - np.insert(events, 0, 0.0, axis=1), 0.0, 1.0)
+        return self.result_.predict_survival_function(self._rows(X))
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return Harrell's concordance of risk scores and times; not private."""

@@ -290,7 +290,8 @@ def _coded(
 ) -> list[Coded]:
     """Return the values of all columns and pairs of the records that are used."""
     table, missing = table_columns(data) or {}, frozenset(schema.missing)
-    known = {c.name: c for c in schema.columns if c.kind in _KINDS and c.name in table}
+    shown = [c for c in schema.columns if c.kind in _KINDS and c.intervals is None]
+    known = {c.name: c for c in shown if c.name in table}  # times have survival_curve
     pairs = _pairs(cross_tables)
     if isinstance(columns, str):
         raise TypeError(f"columns must be a list of names, got {columns!r}")

@@ -103,8 +103,8 @@ class Federation(Remote):
         )
 
     @property
-    def task(self) -> str:
-        return self.study.described.task
+    def described(self) -> SiloData:
+        return self.study.described
 
     @property
     def model(self) -> SolverResult | None:

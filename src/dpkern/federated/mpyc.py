@@ -72,8 +72,8 @@ class MpycFederation(Remote):
         self._how |= {"threshold": threshold, "deadline": deadline}
 
     @property
-    def task(self) -> str:
-        return self.study.described.task
+    def described(self) -> SiloData:
+        return self.study.described
 
     @property
     def model(self) -> SolverResult | None:

@@ -15,6 +15,7 @@ from dpkern.data import SiloData
 from dpkern.evaluation import Evaluation
 from dpkern.evaluation.evaluate import EVALUATE, evaluate
 from dpkern.models import losses, penalties
+from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.losses import Loss
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
@@ -31,7 +32,7 @@ _KINDS: tuple[type[Any], ...] = (
     *losses.LOSSES.values(),
     *penalties.PENALTIES.values(),
     *penalties.SMOOTH.values(),
-    *(MLP, AllThreshold, PenaltySum),
+    *(MLP, AllThreshold, DiscreteHazards, PenaltySum),
 )
 _CLASSES = {kind.__name__: kind for kind in _KINDS}
 # More would keep a silo busy for days: it looks at a plan before it takes part.

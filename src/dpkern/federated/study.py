@@ -401,11 +401,11 @@ def _of_model(model: SolverResult, sparse: object) -> dict[str, Any]:
 
 
 def _of_schema(schema: Schema) -> dict[str, Any]:
-    for kind, column in (("silo", schema.silo), ("person", schema.person)):
-        if column is not None:
+    for column in schema.columns:
+        if column.kind in ("silo", "person", "weight", "exposure"):
             raise ValueError(
-                f"schema must have no {kind} column in a study, whose guarantees are for a record "
-                f"of a silo, got {column.name!r}: give it the kind 'ignore'"
+                f"schema must have no {column.kind} column in a study, which takes records of a "
+                f"silo as they are, got {column.name!r}: give it the kind 'ignore'"
             )
     options = schema.options()
     return {"n_features": schema.n_features, "sparse": schema.sparse, "options": options}

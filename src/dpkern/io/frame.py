@@ -21,22 +21,22 @@ Frame = dict[str, list[str]]
 class Layout(NamedTuple):
     """How the text of a table is laid out, with the names of its columns if it has no header.
 
-    Of these, a file may lack the target. `rename` has the columns of a header, by name or by place
+    Of these, a file may lack all targets. `rename` has the columns of a header, by name or by place
     from 0, that are called otherwise.
     """
 
     names: tuple[str, ...] | None = None
     sep: str | None = None
     comment: str | None = None
-    target: str | None = None
+    targets: tuple[str, ...] = ()
     rename: Mapping[str, str] = MappingProxyType({})
 
 
 def layout_of(schema: Schema) -> Layout:
     """Return the layout of files that a schema describes."""
     names = None if schema.header else tuple(column.name for column in schema.columns)
-    target = None if schema.target is None else schema.target.name
-    return Layout(names, schema.sep, schema.comment, target, schema.rename)
+    targets = tuple(column.name for column in (schema.target, schema.event) if column)
+    return Layout(names, schema.sep, schema.comment, targets, schema.rename)
 
 
 def read_frame(path: str | os.PathLike[str], schema: Schema) -> Frame:
@@ -48,7 +48,7 @@ def read_frame(path: str | os.PathLike[str], schema: Schema) -> Frame:
         Plain or compressed (.gz, .bz2, .xz).
     schema : Schema
         With a header, columns are found by their names. Without one, the columns of the file are
-        those of the schema, in their order; only the target may be missing.
+        those of the schema, in their order; only the target, with its event, may be missing.
 
     Returns
     -------
@@ -108,8 +108,8 @@ def read_text(path: str | os.PathLike[str], layout: Layout) -> Frame:
             )
     else:
         rows = itertools.chain([first], rows)
-        if len(first[1]) == len(names) - 1:
-            names = tuple(name for name in names if name != layout.target)
+        if len(first[1]) == len(names) - len(layout.targets):
+            names = tuple(name for name in names if name not in layout.targets)
     fields_of: list[list[str]] = [[] for _ in names]
     same: dict[str, str] = {}  # equal fields share their memory
     for line, fields in rows:

@@ -153,10 +153,11 @@ class DiscreteHazards(Oracle):
 
     Notes
     -----
-    Labels are the cells of `dpkern.models.hazards.cells_of`, of the classes range(2 K + 1). The
-    parameters are beta and K numbers g, of which theta = start + (0.5 I + u 1 1^T) g, with u such
-    that the square of the matrix is 0.25 I + 1 1^T: the level of all intervals is learnt as an
-    intercept, and departures from it more slowly.
+    Weights of records are read, and margin offsets are not. Labels are the cells of
+    `dpkern.models.hazards.cells_of`, of the classes range(2 K + 1). The parameters are beta and K
+    numbers g, of which theta = start + (0.5 I + u 1 1^T) g, with u such that the square of the
+    matrix is 0.25 I + 1 1^T: the level of all intervals is learnt as an intercept, and departures
+    from it more slowly.
     """
 
     edges: tuple[float, ...]
@@ -164,6 +165,7 @@ class DiscreteHazards(Oracle):
 
     name = "discrete_hazards"
     compiled = True
+    reads_weights = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edges", checked_edges("edges", self.edges))
@@ -188,6 +190,13 @@ class DiscreteHazards(Oracle):
             raise ValueError(
                 f"data must have the {2 * self.intervals + 1} cells of {self.intervals} intervals "
                 "as classes, as dpkern.models.hazards.cells_of numbers them"
+            )
+        if data.margin_offset is not None:
+            raise ValueError("data must have no margin_offset for hazards of intervals, got one")
+        stated = None if data.schema is None else data.schema.intervals
+        if stated not in (None, self.edges):
+            raise ValueError(
+                f"edges must be the intervals of the schema, {stated}, got {self.edges}"
             )
         return data.n_features + self.intervals
 
@@ -241,6 +250,20 @@ class DiscreteHazards(Oracle):
         """Return x.beta of every row, shape (n,), each from its row alone."""
         X = X.toarray() if hasattr(X, "toarray") else X
         return (X * w[: X.shape[1]]).sum(axis=1)
+
+    def survival(self, w: FloatArray, X: Any) -> FloatArray:
+        """Return the probabilities of no event up to each edge, shape (n, K + 1)."""
+        events = np.cumsum(np.exp(self.outputs(w, X)[:, : self.intervals]), axis=1)
+        return np.clip(1.0 - np.insert(events, 0, 0.0, axis=1), 0.0, 1.0)
+
+    def concordance(self, cells: ArrayLike, risk: ArrayLike) -> float:
+        """Return the concordance of risks and times known up to their interval; not private.
+
+        It is NaN without a comparable pair.
+        """
+        cell, K = np.asarray(cells), self.intervals
+        agreeing, pairs = comparable_pairs(np.where(cell < K, cell + 1, cell - K), cell < K, risk)
+        return 0.5 + 0.5 * agreeing / pairs if pairs else math.nan
 
     def outputs(self, w: FloatArray, X: Any) -> FloatArray:
         """Return logs of the probabilities of all cells, without censoring, shape (n, 2 K + 1).

@@ -122,12 +122,22 @@ def record_gradients(
 ) -> Any:
     """Return validated gradients at w, (k, P) and unclipped, of the records with these indices.
 
-    With `on_card` those that lie on a card stay there, as arrays of CuPy.
+    Those of a model that reads weights are times the weights of the records. With `on_card` those
+    that lie on a card stay there, as arrays of CuPy.
     """
     X = effective_rows(data, records)
     # A copy: what a model writes to it must not reach the public iterate.
     found = oracle.gradients(w.copy(), X, data.y[records])
-    return checked_gradients(oracle, found, len(records), w.size, on_card=on_card)
+    return _weighted(
+        data, records, checked_gradients(oracle, found, len(records), w.size, on_card=on_card)
+    )
+
+
+def _weighted(data: "SiloData", records: NDArray[np.int64], gradients: Any) -> Any:
+    """Return gradients times the weights of their records."""
+    if data.record_weight is None:
+        return gradients
+    return data.record_weight[records, np.newaxis] * gradients
 
 
 def effective_rows(data: "SiloData", records: NDArray[np.int64]) -> Any:
@@ -233,6 +243,7 @@ def check_gradients(
         factors[kept] = 1.0
         rows, labels = _scaled(X, factors), np.where(kept, y, generator.permutation(y))
         found = checked_gradients(oracle, oracle.gradients(w.copy(), rows, labels), n, w.size)
+        found = _weighted(data, chosen, found)
         _require_equal(oracle, found[kept], reference[kept], "beside other rows and labels")
 
 

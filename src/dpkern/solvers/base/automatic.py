@@ -7,6 +7,7 @@ import numpy as np
 
 from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
+from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.losses import LOSS_OF_TASK, get_loss
 from dpkern.models.networks import MLP
 from dpkern.party import Remote
@@ -74,11 +75,14 @@ def named_solver(
 
     "auto" also takes the model that suits the data's task.
     """
-    task = data.task if isinstance(data, SiloData | Remote) else None
+    described = data.described if isinstance(data, Remote) else data
+    schema = described.schema if isinstance(described, SiloData) else None
+    task = described.task if isinstance(described, SiloData) else None
     if name == "auto" and arguments.get("model") is None and "loss" not in arguments:
+        times = None if schema is None else schema.intervals
         suits: dict[str, dict[str, Any]] = {
             "regression": {"loss": LOSS_OF_TASK["regression"]},
-            "multiclass": {"model": MLP(hidden=())},
+            "multiclass": {"model": MLP(hidden=()) if times is None else DiscreteHazards(times)},
         }
         arguments = {**arguments, **suits.get(str(task), {})}
     if "inference" in arguments:
@@ -115,7 +119,7 @@ def _with_standard_errors(name: str, task: str | None, inference: object, trust:
         )
     if task == "multiclass":
         raise ValueError(
-            "inference must be False for more than two classes: standard errors are those of two "
-            "classes or of targets; fit two classes at a time"
+            "inference must be False for more than two classes, and for times: standard errors are "
+            "those of two classes or of targets; fit two classes at a time"
         )
     return INFERENCE

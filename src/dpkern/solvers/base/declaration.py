@@ -121,7 +121,10 @@ class Declaration:
             trusts = " or ".join(f"trust={trust!r}" for trust in self.paper)
             raise ValueError(f"calibration='paper' needs {trusts} in {self.name}")
         if self.models == "linear" and values["model"] is not None:
-            raise TypeError(f"model must be None in {self.name}, which fits linear models")
+            raise TypeError(
+                f"model must be None in {self.name}, which fits linear models: take 'auto' or "
+                "minibatch_sgd for another"
+            )
         if values["model"] is not None:
             if "loss" in arguments:
                 raise TypeError("loss must be left out beside model, which has a loss of its own")

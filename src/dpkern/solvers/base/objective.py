@@ -248,6 +248,7 @@ class Objective:
         if isinstance(self.loss, Oracle):
             data = self.data
             values = self.loss.losses(w.copy(), data.transform.apply(data.X), data.y)
+            values = values if data.record_weight is None else data.record_weight * values
             return float(np.repeat(self.record_weights(), data.sizes) @ values)
         sums = kernels.glm_losses(self.data, w, loss=self.loss, n_threads=self.n_threads)
         return float(self.record_weights() @ sums)

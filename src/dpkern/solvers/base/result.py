@@ -17,6 +17,7 @@ from dpkern._json import decode, encode
 from dpkern.data import Schema, Transform
 from dpkern.data.frames import column_names, refuse_other_names, table_columns
 from dpkern.io import read_arrays
+from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Certificate
@@ -254,12 +255,7 @@ class SolverResult:
             another order, or is not finite; when raw records have a column that is mostly outside
             what the schema declares; or when a user's own model was read from a file.
         """
-        names = column_names(X)
-        if self.schema is not None and table_columns(X) is not None and names != self.feature_names:
-            self.schema.check_values(X)
-            X = self.schema.encode(X, sparse_output=self.schema.sparse)
-        else:
-            refuse_other_names(names, self.feature_names)
+        X = self._encoded(X)
         if self.oracle is None:
             found = self.transform.margins(X, self.w)
         else:
@@ -268,15 +264,33 @@ class SolverResult:
             found = self.calibration.apply(found)
         return np.add(found, self.transform.target_middle)
 
+    def _encoded(self, X: Any) -> Any:
+        """Return rows as the model was fitted on them; refuse other columns."""
+        names = column_names(X)
+        if self.schema is not None and table_columns(X) is not None and names != self.feature_names:
+            self.schema.check_values(X)
+            return self.schema.encode(X, sparse_output=self.schema.sparse)
+        refuse_other_names(names, self.feature_names)
+        return X
+
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Predict labels, values, or means of a log link, of rows X, shape (n,).
 
-        Means are those of a margin offset of 0, such as an exposure of 1.
+        Means are those of a margin offset of 0, such as an exposure of 1. Of `DiscreteHazards` they
+        are risks, logs of hazard ratios to an effective row of zeros, higher for earlier events.
         """
+        if isinstance(self.oracle, DiscreteHazards):
+            return self.oracle.risks(self.w, self.transform.apply(self._encoded(X)))
         z = self.decision_function(X)
         if self.classes is None:
             return np.exp(z) if isinstance(self.calibration, LogMeans) else z
         return self.classes[z.argmax(axis=1) if z.ndim == 2 else (z > 0.0).astype(np.intp)]
+
+    def predict_survival_function(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Predict probabilities of no event up to each edge of `DiscreteHazards`, (n, K + 1)."""
+        if not isinstance(self.oracle, DiscreteHazards):
+            raise ValueError(f"model must be hazards of intervals, got {self.output_loss!r}")
+        return self.oracle.survival(self.w, self.transform.apply(self._encoded(X)))
 
     @property
     def output_loss(self) -> str:
@@ -317,6 +331,8 @@ class SolverResult:
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return the accuracy (classification) or R^2 (regression) on labelled rows.
 
+        Of `DiscreteHazards` it is Harrell's concordance of the risks and the cells y.
+
         Raises
         ------
         ValueError
@@ -336,6 +352,8 @@ class SolverResult:
                     f"y holds {np.count_nonzero(~known)} labels that are none of the model's, "
                     f"which are {' and '.join(repr(c) for c in self.classes.tolist())}"
                 )
+            if isinstance(self.oracle, DiscreteHazards):
+                return self.oracle.concordance(y, predicted)
             return float(np.mean(predicted == y))
         return float(1.0 - np.sum((y - predicted) ** 2) / np.sum((y - y.mean()) ** 2))
 
