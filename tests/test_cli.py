@@ -1076,7 +1076,7 @@ def test_an_interrupted_fit_says_what_was_released(capsys, train, monkeypatch):
 
     def interrupted(self, *arguments):
         stream.append(self)
-        if len(stream) == 20 + 3 + 7:  # rounds and a temperature, and seven
+        if len(stream) == 20 + 5 + 7:  # rounds and a line, and seven
             raise KeyboardInterrupt
         return noise(self, *arguments)
 
