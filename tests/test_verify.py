@@ -749,6 +749,11 @@ def test_a_certificate_itself_is_refused_with_the_cure():
         dpk.verify(certificate("run"))
 
 
+def test_a_recomputed_delta_counts_the_draws_on_both_data_sets():
+    exact, drawn = (Guarantee("gaussian", (("mu", 1.0),), n).delta(2.0) for n in (0, 2**60))
+    assert float(drawn - exact) == pytest.approx((1.0 + math.exp(2.0)) * 2.0**-40, rel=1e-9)
+
+
 def test_a_missing_package_is_named_with_the_cure(monkeypatch):
     from dpkern.verification.recomputation import multiprecision
 
