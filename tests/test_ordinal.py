@@ -158,6 +158,7 @@ def test_what_a_record_of_a_class_adds_depends_on_no_other(make):
         ({"unit": 0.0}, "unit must be positive"),
         ({"clip": -1.0}, "clip must be positive"),
         ({"w": np.zeros(3)}, "w must have shape"),
+        ({"grid": 2.0 * coarsest_grid(1.0, 3 + K - 1)}, "grid must be"),
     ],
 )
 def test_arguments_of_ordered_classes_are_checked(given, message):
