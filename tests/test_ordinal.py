@@ -259,6 +259,15 @@ def test_gradients_by_numpy_are_those_of_the_kernel_and_of_the_losses():
         np.testing.assert_allclose(change / 2e-6, ours[:, j], atol=1e-7)
 
 
+def test_the_stated_curvature_is_that_of_a_record_at_all_thresholds():
+    data = ordered_silos(50)
+    model = MODEL.stated_for(data)
+    x, w = data.row_bound * np.eye(1, 3), 1e-3 * np.eye(1, 3 + K - 1)[0]
+    below, above = (model.gradients(point, x, np.ones(1))[0] for point in (-w, w))
+    curvature = np.linalg.norm(above - below) / 2e-3
+    assert 0.8 * model.scale(data).smoothness < curvature <= model.scale(data).smoothness
+
+
 def test_a_probit_sum_over_thresholds_is_summed_too():
     data, w = ordered_silos(100), np.linspace(-1.0, 1.0, 3 + K - 1)
     found = kernels.ordinal_gradient(data, w, classes=K, loss=dpk.losses.Probit(8), clip=math.inf)
