@@ -97,6 +97,7 @@ def test_what_cannot_be_federated_is_refused_before_silos_are_asked(capsys, stud
     assert "a solver whose releases" in refused(
         capsys, *fit, "--solver", "objective_perturbation", "--set", "l2=0.1"
     )
+    assert "--draws must be 1 with --federation" in refused(capsys, *fit, "--draws", "2")
 
 
 def test_plans_that_differ_name_what_does():
