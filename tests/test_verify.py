@@ -791,6 +791,9 @@ def test_notebooks_show_tables_with_all_text_escaped():
         assert "seeded: not private" in shown
         assert "<th" in shown
         xml.etree.ElementTree.fromstring(f"<div>{shown}</div>")
+    titles = [replace(result.privacy, noise=noise)._repr_html_().split("<td")[0]
+              for noise in ("os", "seeded: not private")]  # fmt: skip
+    assert ["seeded: not private" in title for title in titles] == [False, True]
     noted = replace(result.privacy, notes=("<b>&",))._repr_html_()
     assert "&lt;b&gt;&amp;" in noted
     plan = dpk.plan(3000, 5, budget=dpk.Budget(epsilon=1.0, delta=1e-6), row_bound=1.0)
