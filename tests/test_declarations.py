@@ -494,3 +494,9 @@ def test_the_automatic_solver_offers_what_it_is_chosen_for(trust):
         declared = DECLARED[chosen(trust, model)]
         assert trust in declared.trusts
         assert model is None or declared.models == "any"
+
+
+def test_a_momentum_of_one_whose_steps_never_end_is_refused(data):
+    for momentum in (1.0, -0.1):
+        how = {"budget": None, "momentum": momentum}
+        assert_refused("momentum must lie in", SOLVERS["gradient_descent"], data, **how)
