@@ -27,7 +27,8 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -174,14 +175,33 @@ class Copy:
         (extension,) = (self._folder / "build").glob("_core.*.so")
         shutil.copy2(extension, self.root / "src" / "dpkern" / extension.name)
 
-    def run(self, tests: list[str], marks: str | None) -> tuple[int | None, list[str]]:
-        """Exit status of pytest, None after the limit, and the tests that failed.
+    @contextmanager
+    def planted(self, path: Path, text: str) -> Iterator[None]:
+        """A source file of the copy with another text, compiled where it has to be."""
+        before, stamp, compiled = path.read_bytes(), path.stat().st_mtime_ns, path.suffix != ".py"
+        path.write_text(text, encoding="utf-8")
+        try:
+            if compiled:
+                self.build()
+            yield
+        finally:
+            path.write_bytes(before)
+            os.utime(path, ns=(stamp, stamp))
+            if compiled:
+                self.unbuild()
 
-        `marks` is the expression that selects tests; None takes the default tier.
+    def run(
+        self, tests: list[str], marks: str | None = None, limit: float = LIMIT, tool: str = "pytest"
+    ) -> tuple[int | None, list[str]]:
+        """Exit status of pytest, None after `limit` seconds, and the tests that failed.
+
+        `marks` is the expression that selects tests; None takes the default tier. `tool` is the
+        module, with arguments of its own, that runs pytest.
         """
         cache = self._folder / "cache"
         shutil.rmtree(cache, ignore_errors=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-o", f"cache_dir={cache}", *tests]
+        options = ["-q", "-o", f"cache_dir={cache}"]
+        command = [sys.executable, "-m", *tool.split(), *options, *tests]
         command += [] if marks is None else ["-m", marks]
         with (self._folder / "output").open("wb") as output:
             process = subprocess.Popen(
@@ -189,7 +209,7 @@ class Copy:
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             try:
-                status = process.wait(LIMIT)
+                status = process.wait(limit)
             except BaseException as error:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -208,20 +228,12 @@ class Copy:
 def try_fault(copy: Copy, fault: Fault, sources: dict[Path, str]) -> tuple[str, list[str]]:
     """What came of a fault, and the tests that failed."""
     ((path, match),) = fault.found(sources)
-    compiled, stamp = path.suffix != ".py", path.stat().st_mtime_ns
-    path.write_text(fault.planted(sources[path], match), encoding="utf-8")
+    marks = None if fault.tier == DEFAULT else fault.tier
     try:
-        if compiled:
-            copy.build()
-        marks = None if fault.tier == DEFAULT else fault.tier
-        status, failed = copy.run(["-x", *test_files(fault, copy.root)], marks)
+        with copy.planted(path, fault.planted(sources[path], match)):
+            status, failed = copy.run(["-x", *test_files(fault, copy.root)], marks)
     except RuntimeError as error:
         return f"NOT CAUGHT: {error}", []
-    finally:
-        path.write_text(sources[path], encoding="utf-8")
-        os.utime(path, ns=(stamp, stamp))
-        if compiled:
-            copy.unbuild()
     if status == 1 and failed:
         return "caught", failed
     if status is None:

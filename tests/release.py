@@ -2,12 +2,12 @@
 
     python -m tests.release [--only STEP ...]
 
-`.ci/run`, all tiers of tests, planted faults, the benchmarks of bench/report.py and the audits of
-bench/audits.py, hours in all, in a clone under build/release/COMMIT. What has passed there is not
-run again: after a failure or an interruption the same command goes on. `release.json` and
-`release.md` in that folder say what came of each step. Once the checks and all tiers have passed,
-`.ci/checked` names the commit, from which on `tests.tiers` counts changes; commit that file. Tests
-on public data need `DPKERN_DATA`.
+`.ci/run`, all tiers of tests, planted faults, a sample of mutants, the benchmarks of
+bench/report.py and the audits of bench/audits.py, hours in all, in a clone under
+build/release/COMMIT. What has passed there is not run again: after a failure or an interruption
+the same command goes on. `release.json` and `release.md` in that folder say what came of each
+step. Once the checks and all tiers have passed, `.ci/checked` names the commit, from which on
+`tests.tiers` counts changes; commit that file. Tests on public data need `DPKERN_DATA`.
 """
 
 import argparse
@@ -31,6 +31,7 @@ STEPS = {
     "default tier": "python -m pytest -q -n 2 --dist worksteal",
     **{f"tier {tier}": f"python -m tests.tiers {tier}" for tier in TIERS},
     "planted faults": "python -m tests.faults --results ../faults.json",
+    "sampled mutants": "python -m tests.mutate --cache ../executed.json --results ../mutants.json",
     "benchmarks": "python -m bench.report --json ../report.json",
     "audits": "python -m bench.audits --json ../audits.json",
 }

@@ -422,6 +422,8 @@ def test_the_table_says_what_is_spent_and_left(accountant, data):
     assert text[1].split() == ["when", "(UTC)", "what", "part", "epsilon", "spent", "left"]
     assert text[2].split()[2:] == ["gradient_descent", "all", "1", "1", "2.75"]
     assert text[3].split()[2:6] == ["gradient_descent", "<A>", "1", "1.455"]
+    spent, left = text[3].split()[-2:]
+    assert text[4] == f"spent: epsilon {spent}; left for one more Gaussian run: epsilon {left}"
     assert max(map(len, text)) <= 100
     html = accountant._repr_html_()
     assert html.count("<tr>") == 3

@@ -113,6 +113,16 @@ def test_a_pair_of_a_profile_is_where_it_falls_to_delta():
         assert law.delta(epsilon) <= 1e-7 < law.delta(epsilon * (1.0 - 1e-6))
 
 
+def test_what_has_room_counts_the_error_of_its_draws():
+    budget, draws = adaptive.Filter(1.0, DELTA, pairs_first=False), 2**76
+    nothing = budget.sums([])
+    something = budget.costs(Spending.of([Bound(mu=0.1)], "replace_one"), nothing)
+    left = DELTA - adaptive.draws_delta(draws, 1.0)
+    assert 0.0 < left < 0.9 * DELTA
+    assert budget.room(nothing, draws) == pytest.approx(gdp_mu(1.0, left), rel=1e-9)
+    assert budget.room(something, draws) < budget.room(something, 0) < budget.room(nothing, 0)
+
+
 def test_what_states_nothing_has_no_cost():
     nothing = Certificate(trust="central", noise="os", guarantee=GaussianDP(mu=math.inf), n_draws=0)
     for split in splits_of(1.0, DELTA):

@@ -360,3 +360,10 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 def test_bad_arguments(change, message):
     how = {"solver": "gradient_descent", "budget": BUDGET, "runs": 100} | change
     assert_refused(message, dpk.audit, how.pop("solver"), **how)
+
+
+def test_others_of_a_secret_sample_are_as_long_as_the_record():
+    how = {"sampling": "without_replacement", "clip": 0.5, "rounds": 1}
+    where = {"trust": "central", "neighbours": "replace_one", "n": 6, "m": 2}
+    _, outside, _ = worst_pair("minibatch_sgd", **where, how=how)
+    assert len(np.unique(outside.transform.apply(outside.X))) == 1

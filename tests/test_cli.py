@@ -168,6 +168,9 @@ def test_regression_reports_the_mean_squared_error(capsys, tmp_path):
     out, err = shown(capsys, ["predict", model, train])
     np.testing.assert_allclose([float(line) for line in out.split()], y, atol=0.1)
     assert "MSE 0.000" in err
+    for option in ("--probabilities", "--decision-values"):
+        said = f"{option} is for classification; this model predicts numbers"
+        assert said in refused(capsys, "predict", model, train, option)
 
 
 def test_silos_of_the_data_are_kept(capsys, tmp_path):

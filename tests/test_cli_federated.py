@@ -1,6 +1,9 @@
 """Commands of a study that reach nobody: what a plan costs, and what is refused before that."""
 
 import re
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -112,6 +115,7 @@ def test_what_cannot_be_federated_is_refused_before_silos_are_asked(capsys, stud
     assert "a solver whose releases" in refused(
         capsys, *fit, "--solver", "objective_perturbation", "--set", "l2=0.1"
     )
+    assert "--draws must be 1 with --federation" in refused(capsys, *fit, "--draws", "2")
 
 
 def test_plans_that_differ_name_what_does():
@@ -130,6 +134,31 @@ def test_plans_that_differ_name_what_does():
         'budget {"mu": 0.5} proposed, {"mu": 1.0} agreed',
     ]
     assert plans[0].differences_from(plans[0]) == []
+
+
+def test_a_silo_takes_part_in_the_agreed_plan_alone(capsys, study, monkeypatch):
+    from dpkern.federated import silo as silo_module
+    from dpkern.federated.proposal import Proposal
+
+    agreed = plan(capsys, "plan.json", "--solver", "gradient_descent", "--rounds", "5")
+    own = Proposal.read("plan.json")
+    other = Proposal(own.solver, own.budget, {**own.arguments, "rounds": 6})
+    approved = ["--approve", dpk.federated.study.Study.read("study.toml").fingerprint]
+    proposed = []
+
+    def take_part(*_, accept, **__):
+        accept(proposed[-1])
+        raise ValueError("it was accepted")
+
+    reached = SimpleNamespace(silo_link=lambda *_, **__: nullcontext())
+    monkeypatch.setitem(sys.modules, "dpkern.federated.connections", reached)
+    monkeypatch.setattr(silo_module, "take_part", take_part)
+    for given, said in (
+        (own, "it was accepted"),
+        (other, 'is not the agreed one: "rounds" 6 proposed, 5 agreed'),
+    ):
+        proposed.append(given)
+        assert said in refused(capsys, *silo("north.json", *agreed, *approved))
 
 
 def test_what_a_coordinator_proposes_cannot_act_on_a_terminal():
@@ -153,6 +182,7 @@ def test_fingerprints_are_those_of_the_study_and_its_keys(capsys, study):
     assert re.fullmatch("([a-z2-7]{5}-){4}[a-z2-7]{5}", read.fingerprint)
     _, err = shown(capsys, ["federation", "keys", "west", "--silo", "west", "--records", "300"])
     key = re.search(r"silos:\s+(\S+)", err)[1]
+    assert (study / "west").stat().st_mode & 0o077 == 0
     text = (study / "study.toml").read_text()
     foreign = text.replace(re.findall('key = "(.*)"', text)[1], key_of("west/west.key"))
     (study / "foreign.toml").write_text(foreign)

@@ -20,6 +20,7 @@ import dpkern as dpk
 from dpkern import _core, kernels
 from dpkern.data import ScaleWarning, SiloData, Transform, train_test_split
 from dpkern.data.notes import LABELS_READ, TASK_READ
+from dpkern.data.validation import far_apart
 
 HOWS = {
     "even": {},
@@ -1293,3 +1294,9 @@ def test_a_bad_feature_range_is_refused_before_records_are_copied(feature_range)
 
     _, peak = peak_memory(use)
     assert peak < X.nbytes
+
+
+@pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csr_array])
+def test_columns_of_negative_numbers_count_by_their_size(convert):
+    assert far_apart(convert([[-1000.0, 1.0], [0.0, 0.5]]))
+    assert not far_apart(convert([[-90.0, 1.0], [0.0, 0.5]]))

@@ -16,6 +16,7 @@ from dpkern._numbers import count
 from dpkern.auditing.pairs import worst_pair
 from dpkern.models.penalties import L1, L2, PL, ElasticNet, GroupLasso, L2Ball
 from dpkern.solvers import SOLVERS
+from dpkern.solvers.base.automatic import chosen
 from dpkern.solvers.base.declaration import renamed
 from dpkern.solvers.base.declaration import solver as declare
 from dpkern.solvers.base.options import COMMON, SHARED, UNDECLARED, Option, options_of
@@ -485,3 +486,17 @@ def test_what_a_callback_writes_to_an_argument_is_not_declared(data):
     )  # fmt: skip
     assert result.privacy.declared["step_size"] == (0.125,) * 3
     assert result.history["step_size"] == [0.125] * 3
+
+
+@pytest.mark.parametrize("trust", ["central", "silo", "shuffle", "local"])
+def test_the_automatic_solver_offers_what_it_is_chosen_for(trust):
+    for model in (None, dpk.MLP(hidden=(2,))) if trust != "local" else (None,):
+        declared = DECLARED[chosen(trust, model)]
+        assert trust in declared.trusts
+        assert model is None or declared.models == "any"
+
+
+def test_a_momentum_of_one_whose_steps_never_end_is_refused(data):
+    for momentum in (1.0, -0.1):
+        how = {"budget": None, "momentum": momentum}
+        assert_refused("momentum must lie in", SOLVERS["gradient_descent"], data, **how)

@@ -10,6 +10,7 @@ from pairwise import pairwise
 import dpkern as dpk
 from dpkern import _core, kernels
 from dpkern import reference as ref
+from dpkern.kernels.grids import finest_grid
 from dpkern.models.penalties import L1, PL, ElasticNet, L2Ball, Simplex
 from dpkern.privacy import NoiseStream
 from dpkern.solvers.base import Run
@@ -134,6 +135,7 @@ def test_bad_arguments_are_refused_by_name(make):
         ({"sigma": -1.0}, "sigma must be"),
         ({"grid": 0.3}, "grid must be"),
         ({"grid": 2.0**-60}, "grid must be at least"),
+        ({"grid": finest_grid(data.n, how()["clip"]) / 2}, "grid must be at least"),
         ({"penalize_intercept": 1}, "penalize_intercept must be"),
         ({"w": np.zeros((2, 3)), "sigma": 1.0, "rng": None}, "rng must hold a stream for each"),
         ({"w": np.zeros((2, 3)), "clip": math.inf, "grid": None}, "w must be one model"),

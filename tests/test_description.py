@@ -12,7 +12,7 @@ import pytest
 import dpkern as dpk
 from dpkern.data import Column
 from dpkern.evaluation.columns import Coded, coded, crossed, edges_of, sums_of
-from dpkern.evaluation.estimates import Estimator, Total
+from dpkern.evaluation.estimates import Estimator, Total, _seen
 from dpkern.privacy import NoiseStream
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
@@ -418,3 +418,9 @@ def test_adult_is_described_within_half_a_percent(real_data, source_tree):
                 assert abs(row.value - true.value) <= 0.005 * width
             elif row.statistic == "share":
                 assert abs(row.records - true.records) <= 0.005 * exact.size
+
+
+def test_a_quantile_is_left_out_where_its_interval_is_the_whole_range():
+    edges = np.array([0.0, 1.0, 2.0])
+    assert _seen(1.5, 0.0, 1.9, edges) == _seen(1.5, 0.1, 2.0, edges) == 1.5
+    assert math.isnan(_seen(1.5, 0.0, 2.0, edges))

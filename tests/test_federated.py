@@ -285,6 +285,14 @@ def test_the_held_records_are_checked(data):
     party.silo = 1
     with pytest.raises(ValueError, match="sizes must be the numbers of records"):
         held_by(party, own_records(data, 1), data.sizes + 1)
+    X, y = np.zeros((4, 2)), [-1.0, 1.0] * 2
+    for beside, message in (
+        ({"person": [0, 0, 1, 1], "max_records": 2}, "person must be None in a federation"),
+        ({"weight": [1.0, 0.5, 0.5, 1.0], "max_weight": 1.0}, "neither weight nor margin_offset"),
+    ):
+        own = dpk.SiloData(X, y, [0, 4], **beside)
+        with pytest.raises(ValueError, match=message):
+            held_by(party, own, np.array([4, 4]))
 
 
 # ----------------------------------------------------------------------------- what is exchanged

@@ -193,3 +193,11 @@ def test_bad_declaration_is_refused_by_name(function, how, message):
 def test_an_operator_that_returns_another_shape_is_refused(data):
     with pytest.raises(ValueError, match=r"must return shape \(4,\), got \(3,\)"):
         run(data, operator=Declared(lambda u: u[:3], sensitivity=1.0), clip=None)
+
+
+def test_the_operator_of_admm_has_the_settings_of_admm(data):
+    how = {"budget": dpk.Budget(mu=1.0), "rng": 0}
+    ours = dpk.solve("fixed_point", data, operator="admm", relaxation=0.5, **how).parameters
+    theirs = dpk.solve("admm", data, relaxation=0.5, **how).parameters
+    for name in ("prox_step", "clip", "rounds"):
+        assert ours[name] == theirs[name]

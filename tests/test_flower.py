@@ -21,7 +21,7 @@ import flower_silo
 from flwr.proto import fleet_pb2
 from forks import FORKS
 
-from dpkern.federated import flower, flower_wire
+from dpkern.federated import connections, flower, flower_wire
 from dpkern.federated.flower import FlowerLink, FlowerStar
 from dpkern.federated.flower_superlink import Certificates, SuperLink
 
@@ -210,6 +210,16 @@ def test_a_wrong_clock_is_named(authority, monkeypatch, seconds, side):
             said = rf"this machine's clock is \d+ s {side} the server's: set it right"
             with pytest.raises(CoordinatorLostError, match=said):
                 link.exchange(None)
+
+
+def test_a_second_run_with_the_same_keys_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(FlowerStar, "__init__", lambda *_: None)
+    monkeypatch.setattr(FlowerStar, "close", lambda *_: None)
+    first = connections._OnlyStar(tmp_path / "coordinator.lock")
+    with pytest.raises(FederationError, match="another run with these keys is in progress"):
+        connections._OnlyStar(tmp_path / "coordinator.lock")
+    first.close()
+    connections._OnlyStar(tmp_path / "coordinator.lock").close()
 
 
 def test_encryption_is_left_out_only_if_asked_for():

@@ -389,6 +389,14 @@ def test_bad_input_is_refused_by_name(make, how, message):
     )
 
 
+def test_far_more_records_than_declared_are_refused(bare_records):
+    n = 1 << 12
+    data = bare_records(np.ones((n, 1)), np.ones(n), [0, n])
+    kernels.glm_hessian(data, np.zeros(1), loss="logistic", hess_clip=1.0, records=3)
+    with pytest.raises(ValueError, match=r"records must be above a 2\^11-th .*, got 2"):
+        kernels.glm_hessian(data, np.zeros(1), loss="logistic", hess_clip=1.0, records=2)
+
+
 def test_too_many_records_for_their_dimension_are_refused():
     hessian_row_grid(2**30, 1.0, 2**10)
     with pytest.raises(ValueError, match=f"n = {2**36} records of d = {2**10} coordinates"):

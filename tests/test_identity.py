@@ -535,6 +535,8 @@ def test_a_page_answers_all_questions_and_needs_nothing_else(kind):
     text = texts_of(html)
     places = [text.index(question) for question in QUESTIONS]
     assert places == sorted(places)
+    assert ("whether they are in the data" in text) == (c.neighbours == "add_remove")
+    assert (report.report_entries(c)["noise"] == "none") == (c.n_draws == 0)
     for run in c.runs:
         assert (run.model or "none: no model was released") in text
         assert run.started in text

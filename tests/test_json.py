@@ -1,5 +1,6 @@
 """One encoding of what results and certificates hold: all of it comes back from standard JSON."""
 
+import hashlib
 import json
 import math
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from makers import assert_refused
 
 import dpkern as dpk
-from dpkern._json import decode, encode, plain_mapping
+from dpkern._json import canonical, decode, digest, encode, plain_mapping
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 names = st.text().filter(lambda name: name != "__float__")
@@ -65,3 +66,12 @@ def test_a_file_does_not_hold_what_the_history_says_of_training_records(tmp_path
     assert set(result.history) - set(dpk.load(tmp_path / "model.npz").history) == {
         "objective", "accuracy",
     }  # fmt: skip
+
+
+def test_the_text_that_a_digest_is_of_has_one_form():
+    values = {"b": [1, 2.0], "a": None}
+    text = '{"a":null,"b":[1,2.0]}'
+    assert canonical(values) == text
+    assert canonical(values, spaces=True) == '{"a": null, "b": [1, 2.0]}'
+    expected = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    assert digest(values | {"digest": "old"}) == expected

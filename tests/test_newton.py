@@ -31,6 +31,8 @@ SPECTRA = {
     "at the floor": lambda rng, d: np.full(d, FLOOR),
     "partly at the floor": lambda rng, d: np.where(np.arange(d) % 2, FLOOR, 1.0),
     "one just below": lambda rng, d: np.where(np.arange(d) == 0, FLOOR * (1 - 1e-6), 1.0),
+    # All that is truncated, but for a single eigenvalue that an interval above the floor must find.
+    "one just above": lambda rng, d: np.where(np.arange(d) == 0, FLOOR * (1 + 1e-6), 0.0),
     "all below": lambda rng, d: rng.uniform(-5.0, 0.9 * FLOOR, d),
     "zero": lambda rng, d: np.zeros(d),
 }

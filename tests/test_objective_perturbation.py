@@ -490,6 +490,7 @@ def test_certificate_gives_the_budget_back_and_any_other_delta():
         assert 0.99 < certificate.epsilon(1e-5) <= 1.0
         assert (certificate.mu, certificate.rho, certificate.zcdp) == (math.inf, math.inf, None)
         assert certificate.bound == "upper"
+        assert any("twice" in note for note in certificate.notes) == bool(options)
         assert certificate.delta(1.0) <= 1e-5 < certificate.delta(0.99)
         assert certificate.epsilon(1e-3) < certificate.epsilon(1e-7) < 2.0
         assert certificate.epsilon(1e-200) == math.inf  # the error of the draws

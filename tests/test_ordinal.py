@@ -158,6 +158,7 @@ def test_what_a_record_of_a_class_adds_depends_on_no_other(make):
         ({"unit": 0.0}, "unit must be positive"),
         ({"clip": -1.0}, "clip must be positive"),
         ({"w": np.zeros(3)}, "w must have shape"),
+        ({"grid": 2.0 * coarsest_grid(1.0, 3 + K - 1)}, "grid must be"),
     ],
 )
 def test_arguments_of_ordered_classes_are_checked(given, message):
@@ -256,6 +257,15 @@ def test_gradients_by_numpy_are_those_of_the_kernel_and_of_the_losses():
     for j, step in enumerate(1e-6 * np.eye(len(w))):
         change = model.losses(w + step, rows_, data.y) - model.losses(w - step, rows_, data.y)
         np.testing.assert_allclose(change / 2e-6, ours[:, j], atol=1e-7)
+
+
+def test_the_stated_curvature_is_that_of_a_record_at_all_thresholds():
+    data = ordered_silos(50)
+    model = MODEL.stated_for(data)
+    x, w = data.row_bound * np.eye(1, 3), 1e-3 * np.eye(1, 3 + K - 1)[0]
+    below, above = (model.gradients(point, x, np.ones(1))[0] for point in (-w, w))
+    curvature = np.linalg.norm(above - below) / 2e-3
+    assert 0.8 * model.scale(data).smoothness < curvature <= model.scale(data).smoothness
 
 
 def test_a_probit_sum_over_thresholds_is_summed_too():

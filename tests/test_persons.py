@@ -469,3 +469,9 @@ def test_missing_ids_are_refused(tmp_path):
     path.write_text("who,a,y\np1,1,0\n,2,1\np2,3,1\n")
     with pytest.raises(ValueError, match=r"missing values .* in column 'who'"):
         dpk.io.read_table(path, person="who")
+
+
+def test_a_silo_whose_records_are_all_beyond_those_of_persons_is_refused():
+    X, y = np.zeros((6, 2)), np.tile([1.0, -1.0], 3)
+    with pytest.raises(ValueError, match="got 1 of 2 silos that are empty"):
+        dpk.SiloData(X, y, [0, 4, 6], person=[1, 1, 2, 2, 1, 2], max_records=2)

@@ -180,6 +180,10 @@ def test_the_command_prints_the_plan(capsys, tmp_path):
     assert main(["plan", *numbers]) == 0
     out = capsys.readouterr().out
     assert out.startswith("569 records, 31 coefficients; epsilon 1, delta 1e-05")
+    budget = dpk.Budget(epsilon=1.0, delta=1e-5)
+    shown = str(dpk.plan(569, 31, budget=budget, row_bound=math.sqrt(31.0)))
+    for ours, theirs in zip(out.splitlines(), shown.splitlines(), strict=True):
+        assert ours.split()[:7] == theirs.split()[:7]  # seconds, which follow, are measured
     pytest.importorskip("matplotlib")
     assert main(["plan", *numbers, "--plot", str(tmp_path / "p.png")]) == 0
     assert (tmp_path / "p.png").exists()

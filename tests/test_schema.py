@@ -585,6 +585,13 @@ def raw(tmp_path):
     return tmp_path
 
 
+def test_columns_to_be_ignored_are_not_kept(tmp_path):
+    (tmp_path / "named.csv").write_text("age,name,salary\n20,Ann,low\n63,Bo,high.\n")
+    columns = [AGE, Column("name", "ignore"), Column("salary", "ignore")]
+    frame = dpk.io.read_frame(tmp_path / "named.csv", dpk.Schema(columns))
+    assert frame == {"age": ["20", "63"]}
+
+
 def test_raw_text_becomes_a_model_that_predicts_raw_text(capsys, raw):
     schema, model = ["--schema", raw / "schema.json"], raw / "m.npz"
     out, _ = run(capsys, "fit", *schema, raw / "raw.csv", *BUDGET, "--out", model)

@@ -286,6 +286,9 @@ def test_paper_calibration_of_one_pass_and_of_minibatches_is_the_printed_one():
     many = solve("minibatch_sgd", calibration="paper").privacy
     ((std, _, _),) = stds(many, "gradients")
     np.testing.assert_allclose(std, math.sqrt(48.0 * math.log(1.0 / DELTA)) * C, rtol=1e-12)
+    steps = solve("local_sgd", local_steps=2, calibration="paper").privacy
+    ((std, _, _),) = stds(steps, "gradients")
+    np.testing.assert_allclose(std, math.sqrt(96.0 * math.log(1.0 / DELTA)) * C, rtol=1e-12)
     svrg = solve("prox_svrg", calibration="paper", refresh_every=3, step_size=1.0).privacy
     log = math.log(2.0 / DELTA)
     ((std, _, _),) = stds(svrg, "clipped gradients")

@@ -637,3 +637,10 @@ def test_an_identity_of_another_is_refused_before_anybody_is_asked():
     for other, got in zip(others, ("that of silo 's1'", "another"), strict=True):
         why = f"must be the private key of silo 's0' in the study, got {got}: compare"
         assert_refused(why, take_part, study, "s0", None, None, other, accountant=None)
+
+
+def test_a_plan_that_would_keep_a_silo_busy_for_days_is_refused():
+    budget = dpk.Budget(mu=1.0)
+    Proposal("federated_gd", budget, {"rounds": 1000, "local_steps": 1000})
+    for more in ({"rounds": 1_000_001}, {"rounds": 1001, "local_steps": 1000}):
+        assert_refused("at most 1000000 steps together", Proposal, "federated_gd", budget, more)

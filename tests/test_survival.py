@@ -18,7 +18,7 @@ import dpkern as dpk
 from dpkern import kernels
 from dpkern.cli import main
 from dpkern.estimators import DPDiscreteHazards
-from dpkern.evaluation import concordance_index
+from dpkern.evaluation import concordance_index, survival
 from dpkern.evaluation.survival import _counts
 from dpkern.models.hazards import DiscreteHazards, cells_of, comparable_pairs, concordance
 from dpkern.models.oracles import check_gradients
@@ -661,3 +661,19 @@ def test_verify_refuses_other_edges_groups_and_sizes(neighbours):
         for key, value in changes.items():
             edited = replace(privacy, declared={**privacy.declared, key: value})
             assert not dpk.verify(edited.to_dict())
+
+
+def test_the_number_of_people_shows_where_it_is_public_alone(monkeypatch):
+    totals = []
+
+    def curves(points, counts, *rest):
+        totals.append(counts.sum())
+        return genuine(points, counts, *rest)
+
+    genuine = survival._curves
+    monkeypatch.setattr(survival, "_curves", curves)
+    _, time, event = people(301)
+    curves_of(time, event)
+    curves_of(time, event, neighbours="add_remove", public_size=300)
+    assert totals[0] == pytest.approx(301.0)
+    assert abs(totals[1] - 301.0) > 1e-3

@@ -749,6 +749,11 @@ def test_a_certificate_itself_is_refused_with_the_cure():
         dpk.verify(certificate("run"))
 
 
+def test_a_recomputed_delta_counts_the_draws_on_both_data_sets():
+    exact, drawn = (Guarantee("gaussian", (("mu", 1.0),), n).delta(2.0) for n in (0, 2**60))
+    assert float(drawn - exact) == pytest.approx((1.0 + math.exp(2.0)) * 2.0**-40, rel=1e-9)
+
+
 def test_a_missing_package_is_named_with_the_cure(monkeypatch):
     from dpkern.verification.recomputation import multiprecision
 
@@ -786,6 +791,9 @@ def test_notebooks_show_tables_with_all_text_escaped():
         assert "seeded: not private" in shown
         assert "<th" in shown
         xml.etree.ElementTree.fromstring(f"<div>{shown}</div>")
+    titles = [replace(result.privacy, noise=noise)._repr_html_().split("<td")[0]
+              for noise in ("os", "seeded: not private")]  # fmt: skip
+    assert ["seeded: not private" in title for title in titles] == [False, True]
     noted = replace(result.privacy, notes=("<b>&",))._repr_html_()
     assert "&lt;b&gt;&amp;" in noted
     plan = dpk.plan(3000, 5, budget=dpk.Budget(epsilon=1.0, delta=1e-6), row_bound=1.0)

@@ -143,3 +143,10 @@ def test_the_place_in_a_block_changes_no_bit(name):
 @pytest.mark.isa
 def test_fused_instruction_sets_give_the_same_bits(name):
     assert_same_on(FUSED, lambda: [evaluate(name, points(name))])
+
+
+@pytest.mark.usefixtures("isa")
+def test_values_are_those_of_numpy(name):
+    x = points(name)
+    by_numpy = getattr(np, {"l": "log1p", "t": "tanh", "e": "exp"}[name[0]] + "m1" * ("m1" in name))
+    np.testing.assert_allclose(evaluate(name, x), by_numpy(x), rtol=1e-15, atol=5e-324)

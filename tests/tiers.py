@@ -70,6 +70,7 @@ TOUCHED: dict[str, set[str]] = {
     "src/dpkern/federated/*": {"docs", "processes"},
     "tests/test_*.py": set(),  # run as a whole
     "tests/faults.*": set(),
+    "tests/mutate.py": set(),
     "tests/released*": set(),  # the default tier compares released bits
     "tests/driver*": set(),  # so does each run of the sanitizers
     "tests/gpu_card.*": {"proof"},  # and tests/test_gpu.py in the default tier
