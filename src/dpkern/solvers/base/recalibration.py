@@ -8,16 +8,17 @@ record is added or removed,
 
     sum_i ( q_i - 1/2, y_i / 2 )    q_i = sigmoid(z_i / 2)                              C = 0.7072
     sum_i ( min(|z_i - c| / B, 1)^(1/2) - 1/2 )                                         C = 0.5
-    sum_i ( (p_i - t_i) u_i, 2 p_i (1 - p_i) u_i^2 - 1/4 )                              C = 1.04
+    sum_i ( clamp(2 (p_i - t_i) u_i, -1, 1), 2 min(4 p_i (1 - p_i) u_i^2, 1/4) - 1/4 )  C = 1.04
     sum_i ( p_i - t_i, p_i (1 - p_i) - 1/8 )                                            C = 1.008
 
 with t_i = (y_i + 1) / 2, u_i = clamp((z_i - c) / s, -1, 1) and p_i = sigmoid(a u_i + b). The first
 says the mean risk at half of the margins, whose log odds are c / 2, and the rate, whose log odds
 are b: about the middle c, slope and offset hardly depend on each other. The second says the scale
 of margins, s = 2.4 m^2 B, m the mean of the square roots with its error, B = |w| R + |c|. The
-third, twice, is the derivative of the log loss by the slope a, and the information of it; the last
-makes the mean risk that of the records. All else is post-processing (docs/proofs/recalibration.md).
-Targets have no such line: steps for them are not cut short, and a line only adds noise.
+third, twice, is the derivative of the log loss by the slope a, clipped, and the information of it;
+the last makes the mean risk that of the records. All else is post-processing
+(docs/proofs/recalibration.md). Targets have no such line: steps for them are not cut short, and a
+line only adds noise.
 
 Scores z of several classes are divided by a temperature (Guo et al., "On calibration of modern
 neural networks", ICML 2017), which changes no label. With p = softmax(z / temperature), and the
@@ -74,6 +75,8 @@ _TIMES = (1, 1, _STEPS, 1)
 _RATES_CLIP, _SCORES_CLIP, _LAST_CLIP = 0.7072, 1.04, 1.008
 # Margins are cut to so many times their typical size, at least to this part of their bound.
 _RANGE, _LEAST_SCALE = 2.4, 0.01
+# Scores and information are of margins in a unit that is so many times smaller, and cut.
+_CUT = 2.0
 # What is likely before anything is seen: that margins are too large by this factor.
 _TOO_STEEP = 2.0
 # A slope of fewer standard errors is told.
@@ -482,12 +485,14 @@ class _Scaled:
         return vectors
 
     def scores(self, slope: float, offset: float, part: kernels.Data) -> Vectors:
-        """Return the vectors ((p - (y + 1) / 2) u, 2 p (1 - p) u^2 - 1/4)."""
+        """Return the vectors of the score and the information, both cut, of the slope of 2 u."""
 
         def vectors(rows: slice) -> FloatArray:
             u = self.u(part, rows)
             residuals, information = self._risks(slope, offset, u, part.y[rows])
-            return np.column_stack([residuals * u, 2.0 * information * u * u - 0.25])
+            score = np.clip(_CUT * residuals * u, -1.0, 1.0)
+            information = np.minimum(information * (_CUT * u) ** 2, 0.25)
+            return np.column_stack([score, 2.0 * information - 0.25])
 
         return vectors
 
@@ -532,7 +537,7 @@ class _Line(Releases):
         root, error = self._root(mu_u, _Scaled(self._margins, odds.centre, bound).sizes)
         # With the noise's error, as margins beyond the unit all count for the same.
         unit = min(max(_RANGE * (root + error) ** 2, _LEAST_SCALE), 1.0) * bound
-        scale, scaled = Scale(n, unit, slope), _Scaled(self._margins, odds.centre, unit)
+        scale, scaled = Scale(n, unit / _CUT, slope), _Scaled(self._margins, odds.centre, unit)
         for _ in range(_STEPS):
             scores = partial(scaled.scores, scale.slope * unit, odds.offset)
             (score, information), std = self._release(SCORES, _SCORES_CLIP, mu_s, scores, 2)
