@@ -185,7 +185,7 @@ def test_a_regressor_is_the_solver_with_its_arguments(cls):
 def test_coefficients_are_in_units_of_the_features():
     X, y = blobs()
     X = X * [1.0, 10.0, 100.0, 0.1] + 5.0
-    how = {"feature_range": (X.min(0), X.max(0)), "random_state": 0}
+    how = {"feature_range": (X.min(0), X.max(0)), "random_state": 0, "epsilon": 0.5}
     model = DPLogisticRegression(**how).fit(X, y)
     margins = X @ model.coef_[0] + model.intercept_
     np.testing.assert_allclose(model.decision_function(X), margins, rtol=1e-9, atol=1e-9)

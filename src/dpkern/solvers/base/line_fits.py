@@ -72,7 +72,7 @@ class LogOdds:
 
     def improve(self, residual: float, information: float, std: float) -> None:
         """Take the sums of p - y and of p (1 - p) - 1/8 into account, with the Kalman gain."""
-        n = self._n
+        n, residual, information = self._n, float(residual), float(information)
         std = max(std, _LEAST_RATE * n)
         # No less than noise may hide.
         h = max(bounded(information, n) + 0.125 * n, min(std, 0.25 * n), 1e-3 * n)
