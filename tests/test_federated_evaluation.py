@@ -460,6 +460,18 @@ def test_hazards_are_refused_before_silos_are_asked(tmp_path):
         assert_refused(text, rehearsed, study, proposed(study, "evaluate", BUDGET, {}))
 
 
+def test_no_record_of_an_evaluation_makes_numpy_raise(models):
+    """An error would reach the coordinator, and tell that the record is there."""
+    data, model = records_of("several"), models["several"]
+    X, y = np.array(data.X), labels_of(data)
+    X[0] = 1e-320
+    data = data_of(model, X, y, data.offsets)
+    expected = dpk.evaluate(model, data, budget=BUDGET, rng=7, colluding=1)
+    with np.errstate(all="raise"):
+        found = dpk.evaluate(model, data, budget=BUDGET, rng=7, colluding=1)
+    assert bits(found) == bits(expected)
+
+
 def test_silos_that_add_noise_are_those_of_data_in_memory(models):
     data, model = records_of("two"), models["two"]
     with pytest.raises(TypeError, match="X must be a SiloData in memory, whose silos add noise"):

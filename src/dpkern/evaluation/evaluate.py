@@ -288,7 +288,8 @@ def evaluate(
         )
         with X.opened(EVALUATE, budget, agreed) as (here, own):
             return evaluate(model, here, budget=budget, confidence=confidence, **own)
-    records = _Records.of(model, X, y, classes, target_bound)
+    with np.errstate(all="ignore"):  # what is raised of predictions tells of a record
+        records = _Records.of(model, X, y, classes, target_bound)
     if (kept := kept_rows(person, max_records, len(records.y))) is not None:
         records = records.taken(kept[0])
     n, m, honest = len(records.y), 1, 1
