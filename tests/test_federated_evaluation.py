@@ -432,6 +432,46 @@ def test_targets_without_bounds_are_refused_before_silos_are_asked(tmp_path):
     assert rehearsed(study, plan).declared["target_middle"] == 0.5
 
 
+def test_hazards_are_refused_before_silos_are_asked(tmp_path):
+    from dpkern.estimators import DPDiscreteHazards
+
+    rng = np.random.default_rng(0)
+    X, years = rng.uniform(-1.0, 1.0, (2_000, 1)), rng.exponential(2.0, 2_000)
+    dead = rng.random(2_000) < 0.7
+    how = {"intervals": (0, 1, 2, 4), "feature_range": (-1.0, 1.0), "random_state": 0}
+    fitted = DPDiscreteHazards(5.0, 1e-6, **how).fit(X, np.column_stack([years, dead]))
+    schema = Schema(
+        [
+            Column("x", "number", lo=-1.0, hi=1.0),
+            Column("years", "target", intervals=(0, 1, 2, 4)),
+            Column("dead", "event", classes=[0, 1]),
+        ]
+    )
+    frame = {"x": X[:, 0], "years": years, "dead": dead.astype(int)}
+    data = schema.silo_data(frame, 4, seed=0)
+    described = dpk.solve("auto", data, budget=dpk.Budget(mu=1.0), rng=0, rounds=2)
+    text = "got hazards of intervals: .* dpkern.evaluation.concordance_index releases"
+    assert_refused(text, dpk.evaluate, fitted, X, years, target_bound=9.0, budget=BUDGET)
+    for model in (fitted.result_, described):
+        study = study_of(tmp_path, model, data)
+        federation = Federation(study, star=lambda: pytest.fail("connected"))
+        assert_refused(text, dpk.evaluate, model, federation, budget=BUDGET)
+        assert_refused(text, dpk.evaluate, model, data, budget=BUDGET, colluding=1)
+        assert_refused(text, rehearsed, study, proposed(study, "evaluate", BUDGET, {}))
+
+
+def test_no_record_of_an_evaluation_makes_numpy_raise(models):
+    """An error would reach the coordinator, and tell that the record is there."""
+    data, model = records_of("several"), models["several"]
+    X, y = np.array(data.X), labels_of(data)
+    X[0] = 1e-320
+    data = data_of(model, X, y, data.offsets)
+    expected = dpk.evaluate(model, data, budget=BUDGET, rng=7, colluding=1)
+    with np.errstate(all="raise"):
+        found = dpk.evaluate(model, data, budget=BUDGET, rng=7, colluding=1)
+    assert bits(found) == bits(expected)
+
+
 def test_silos_that_add_noise_are_those_of_data_in_memory(models):
     data, model = records_of("two"), models["two"]
     with pytest.raises(TypeError, match="X must be a SiloData in memory, whose silos add noise"):

@@ -23,6 +23,7 @@ from dpkern.solvers.base.recalibration import (
     RESIDUALS,
     SCORES,
     SIZES,
+    TEMPERATURE,
     Calibration,
 )
 
@@ -478,6 +479,11 @@ def test_certificates_with_other_releases_of_a_line_are_refused():
     assert not verifies(sizes, replace(scores, per_record=1), residuals)
     assert not verifies(*line, recalibrate=False)
     assert not verifies(*line, ended_after=3)
+    # Those of other tasks, which are fewer.
+    rates = first.pop()
+    assert rates.what == RATES
+    assert not verifies(sizes, replace(scores, what=TEMPERATURE))
+    assert not verifies(replace(rates, what=MEAN, dim=1, sensitivity=2.0))
 
 
 # ------------------------------------------------------------------------- the mean of targets

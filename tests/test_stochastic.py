@@ -7,6 +7,7 @@ import pytest
 from makers import Logistic, assert_refused, spy_on_calls
 
 import dpkern as dpk
+from dpkern.models.hazards import DiscreteHazards
 from dpkern.privacy import gdp_epsilon, gdp_mu
 from dpkern.privacy.guarantees.binomial import binomial_mu
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
@@ -500,3 +501,18 @@ def test_random_iterates_are_all_possible():
 )  # fmt: skip
 def test_bad_choices_are_refused_by_name_before_anything_is_released(name, options, message):
     assert_refused(message, solve, name, **options)
+
+
+@pytest.mark.parametrize("trust", ["central", "shuffle"])
+def test_no_record_makes_products_with_silo_weights_raise(trust):
+    """An error would end the run, and tell that the record is there."""
+    X, kind, how = np.full((50, 2), 1e-310), "classification", {"trust": trust}
+    if trust == "central":
+        kind, how["model"] = "multiclass", DiscreteHazards((0.0, 1.0))
+    y = np.arange(50) % (2 if kind == "classification" else 3)
+    classes = np.unique(y).tolist()
+    data = dpk.SiloData(X, y, [0, 20, 50], task=kind, classes=classes, row_bound=1.0)
+    how |= {"budget": dpk.Budget(mu=1.0), "rng": 1, "weights": "uniform", "rounds": 3}
+    expected = dpk.solve("minibatch_sgd", data, **how)
+    with np.errstate(all="raise"):
+        assert dpk.solve("minibatch_sgd", data, **how) == expected

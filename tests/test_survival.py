@@ -185,6 +185,22 @@ def test_neighbours_of_other_weights_stay_within_the_charge():
     assert 0.8 < max(distances) <= release.sensitivity
 
 
+@pytest.mark.parametrize("size", [1e-310, 1e-160, 1e300])
+def test_no_record_of_hazards_makes_numpy_raise(size):
+    """An error would end the run, and tell that the record is there."""
+    X, time, event = people(50)
+    X[3], weight = size, np.ones(50)
+    weight[3] = min(size, 1.0)
+    how = {"task": "multiclass", "classes": list(range(2 * K + 1)), "row_bound": 1.0}
+    how |= {"weight": weight, "max_weight": 1.0}
+    data = dpk.SiloData(X, cells_of(time, event, EDGES), [0, 50], **how)
+    how = {"model": DiscreteHazards(EDGES), "budget": BUDGET, "rng": 7, "rounds": 3}
+    expected = dpk.solve("auto", data, **how)
+    with np.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        assert dpk.solve("auto", data, **how) == expected
+
+
 def test_offsets_of_margins_are_refused_before_a_release():
     X, time, event = people(50)
     data = hazard_data(X, time, event, margin_offset=time)

@@ -114,6 +114,15 @@ def test_the_sums_are_the_score_and_the_information(monkeypatch):
         assert sums == pytest.approx([score.sum(), np.sum(2 * information - 0.25)], abs=0.01)
 
 
+def test_a_softmax_of_two_classes_has_a_temperature_that_verifies():
+    X, y = rows_and_labels(4000, 2)
+    data = dpk.SiloData.split(X, y, m=1, feature_range=(-1.0, 1.0), classes=[0, 1], seed=0)
+    assert data.task == "classification"
+    result = solve(data)
+    assert tuple(released(result)) == tuple(RELEASES)
+    assert dpk.verify(result.privacy.to_dict())
+
+
 @pytest.mark.parametrize("K", [3, 10])
 def test_the_temperature_is_near_the_best(K):
     data = records(n=50_000, K=K)

@@ -23,6 +23,7 @@ from dpkern.data.labels import labels as checked_labels
 from dpkern.data.persons import kept_rows
 from dpkern.evaluation.figures import Binned, Residuals, Score, with_intervals
 from dpkern.evaluation.sums import Sums, edges_of, of_several_classes, of_targets, of_two_classes
+from dpkern.models.hazards import DiscreteHazards
 from dpkern.party import Remote
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
@@ -232,6 +233,12 @@ def evaluate(
     >>> evaluation = dpkern.evaluate(result, X_test, y_test, budget=budget)
     >>> evaluation.auc, evaluation.scores["auc"].low
     """
+    if isinstance(getattr(getattr(model, "result_", model), "oracle", None), DiscreteHazards):
+        raise ValueError(
+            "model must be of classes or of real targets, got hazards of intervals: with all "
+            "records in one place dpkern.evaluation.concordance_index releases the concordance of "
+            "model.predict(X) and the times"
+        )
     silos = _noisy_silos(X, trust, colluding)
     trust_model, party = trust or "central", None if silos is None else silos.party
     if trust_model not in ("central", "silo"):
@@ -281,7 +288,8 @@ def evaluate(
         )
         with X.opened(EVALUATE, budget, agreed) as (here, own):
             return evaluate(model, here, budget=budget, confidence=confidence, **own)
-    records = _Records.of(model, X, y, classes, target_bound)
+    with np.errstate(all="ignore"):  # what is raised of predictions tells of a record
+        records = _Records.of(model, X, y, classes, target_bound)
     if (kept := kept_rows(person, max_records, len(records.y))) is not None:
         records = records.taken(kept[0])
     n, m, honest = len(records.y), 1, 1

@@ -91,19 +91,19 @@ class DeclaredSolver(DeclaredRun):
 
     def _recalibration(self) -> Iterator[Family]:
         """Return the releases of a line, a temperature, a level of means, or a mean of targets."""
-        if any(release["what"] == _MEAN for release in self._values["releases"]):
-            yield self._about(_MEAN, 1, self.unit, dim=1)
-            return
         loss = self._declared.get("loss")
         if isinstance(loss, Mapping) and loss.get("name") in LOG_LINKS:
             yield self._about(LEVEL, 1, 0.7072 * self.unit, dim=2)
+            return
+        if self._of("task") == "regression":
+            yield self._about(_MEAN, 1, self.unit, dim=1)
             return
         if self.is_ordered:
             K = self._count_of_labels()
             yield self._about(f"{LINE}counts of ordered classes", 1, self.unit, dim=K)
             return
         yield self._about(f"{LINE}sum of sizes of margins", 1, 0.5 * self.unit, dim=1)
-        if any(release["what"] == TEMPERATURE for release in self._values["releases"]):
+        if self._declared.get("model") is not None:  # a softmax of two classes, too
             yield self._about(TEMPERATURE, 2, 1.04 * self.unit, dim=2)
             return
         yield self._about(f"{LINE}sums of risks and labels", 1, 0.7072 * self.unit, dim=2)

@@ -390,8 +390,7 @@ class NoisyMeans:
             weight = float(len(records))
             if self._silo_weight is not None:
                 weight = float(self._silo_weight @ np.diff(offsets))
-                V = clipped(V, clip)
-                V *= np.repeat(self._silo_weight, np.diff(offsets))[:, np.newaxis]
+                V = clipped(V, clip, np.repeat(self._silo_weight, np.diff(offsets))[:, np.newaxis])
         with run.clock("noise"):
             mechanism = self._binomial(len(records))
             total = mechanism.release(V, bound=clip, n_threads=run.objective.n_threads)

@@ -62,14 +62,15 @@ class Sums(ABC):
         return later - earlier
 
 
-def clipped(G: Any, clip: float) -> FloatArray:
-    """Return min(1, C / |g|) g of every row, in floating point: no guarantee relies on it.
+def clipped(G: Any, clip: float, weight: float | FloatArray = 1.0) -> FloatArray:
+    """Return weight min(1, C / |g|) g of every row, in floating point: no guarantee relies on it.
 
     Differences must be of clipped gradients, so that they telescope.
     """
     vectors = np.array(G, dtype=np.float64, order="C")
     with np.errstate(all="ignore"):
         vectors *= np.minimum(1.0, clip / row_norms(vectors))[:, np.newaxis]
+        vectors *= weight
     return vectors
 
 
@@ -189,7 +190,7 @@ class RecordSums(Sums):
             for chunk in self._chunks(len(batch)):
                 G = vectors(j, batch[chunk])
                 if weight != 1.0:
-                    G = weight * clipped(G, clip)
+                    G = clipped(G, clip, weight)
                 part = kernels.clip_and_sum(G, clip=clip, grid=q, n_threads=self._n_threads)[0]
                 if q is None:
                     sums[j] += part
