@@ -547,3 +547,15 @@ def test_what_no_score_follows_from_is_refused_at_no_cost(model, options, text, 
 def test_no_records_are_refused():
     with pytest.raises(ValueError, match="X must hold at least one record"):
         dpk.evaluate(risks, np.empty((0, 1)), [], budget=BUDGET, classes=[0, 1])
+
+
+def test_products_of_matrices_are_refused_where_records_are_added():
+    """A record's prediction would be rounded by how many others there are."""
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, (300, 3))
+    y = np.argmax(X, axis=1)
+    data = dpk.SiloData(X, y, [0, 300], feature_range=(-1, 1), classes=[0, 1, 2], task="multiclass")
+    result = dpk.solve("auto", data, budget=dpk.Budget(epsilon=3.0, delta=1e-6), rng=0)
+    budget = dpk.Budget(epsilon=1.0, delta=1e-6)
+    with pytest.raises(ValueError, match="neighbours must be 'replace_one' for the model 'mlp'"):
+        dpk.evaluate(result, X, y, budget=budget, neighbours="add_remove", public_size=300)
+    assert dpk.evaluate(result, X, y, budget=budget, rng=0).privacy.epsilon(1e-6) <= 1.0

@@ -38,6 +38,8 @@ NEIGHBOURS = ("replace_one", "add_remove")
 TASKS = ("two", "several", "targets")
 LABELS = {"two": ["no", "yes"], "several": ["a", "b", "c"]}
 HIDDEN = {"neighbours": "add_remove", "public_size": 2_200}
+# Softmax regression predicts by products of matrices, which are refused where records are added.
+PAIRS = [(task, n) for task in TASKS for n in NEIGHBOURS if (task, n) != ("several", "add_remove")]
 
 
 def records_of(task, seed=0):
@@ -137,9 +139,16 @@ def bits(evaluation):
     return str(evaluation.scores), shown, privacy.releases, privacy.declared, privacy.model
 
 
-@pytest.mark.parametrize("how", [{}, HIDDEN, {"bins": 5, "threshold": 0.3}])
 @pytest.mark.parametrize("trust", TRUSTS)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    ("task", "how"),
+    [
+        (task, how)
+        for task in TASKS
+        for how in ({}, HIDDEN, {"bins": 5, "threshold": 0.3})
+        if (task, how) != ("several", HIDDEN)
+    ],
+)
 def test_a_study_has_the_bits_of_one_process(task, trust, how, models, tmp_path):
     data, t = records_of(task), 1 if trust == "central" else None
     expected = dpk.evaluate(
@@ -157,8 +166,7 @@ def test_a_study_has_the_bits_of_one_process(task, trust, how, models, tmp_path)
 
 
 @pytest.mark.parametrize("trust", TRUSTS)
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("task", "neighbours"), PAIRS)
 def test_certificates_verify_and_edited_ones_do_not(task, neighbours, trust, models):
     how = HIDDEN if neighbours == "add_remove" else {}
     t = 1 if trust == "central" else None
@@ -230,8 +238,7 @@ def sent(model, data, neighbours):
     return [np.frombuffer(one[44:], "<i8") for one in star.answers[-1]], release
 
 
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("task", "neighbours"), PAIRS)
 def test_integers_of_neighbours_differ_by_the_sensitivity(task, neighbours, models):
     """One silo's record is replaced or removed: noise of one seed leaves the sums' difference."""
     model, worst = models[task], 0.0

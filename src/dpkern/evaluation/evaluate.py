@@ -233,11 +233,17 @@ def evaluate(
     >>> evaluation = dpkern.evaluate(result, X_test, y_test, budget=budget)
     >>> evaluation.auc, evaluation.scores["auc"].low
     """
-    if isinstance(getattr(getattr(model, "result_", model), "oracle", None), DiscreteHazards):
+    oracle = getattr(getattr(model, "result_", model), "oracle", None)
+    if isinstance(oracle, DiscreteHazards):
         raise ValueError(
             "model must be of classes or of real targets, got hazards of intervals: with all "
             "records in one place dpkern.evaluation.concordance_index releases the concordance of "
             "model.predict(X) and the times"
+        )
+    if oracle is not None and neighbours == "add_remove":
+        raise ValueError(
+            f"neighbours must be 'replace_one' for the model {oracle.name!r}, whose predictions of "
+            "a record are rounded by how many others there are, got 'add_remove'"
         )
     silos = _noisy_silos(X, trust, colluding)
     trust_model, party = trust or "central", None if silos is None else silos.party
