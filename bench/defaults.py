@@ -351,8 +351,7 @@ around 0 and around half of their bound, three standard deviations away from 0.
 
 A requirement is broken where more records or more budget make a mean worse (z > 3 by Holm's
 correction) and worse than the exact minimiser's, where R2 is below that of the mean, accuracy below
-that of the larger class, or log loss above the rate's; each where n mu >= {least:g}, from which
-probabilities are recalibrated.
+that of the larger class, or log loss above the rate's; each where n mu >= {least:g}.
 """
 
 
