@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpkern._numbers import counted
 from dpkern.data.parted import held_by
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.study import Study
@@ -69,7 +70,7 @@ def disclosure(study: Study, plan: Proposal, certificate: Certificate) -> list[s
         f"to the coordinator and the other {m - 1} silos, "
         + ("sums over all silos:" if study.trust == "central" else "this silo's own messages:"),
         *(
-            f"    {release.times} x {release.what}, {release.dim} numbers with noise"
+            f"    {release.times} x {release.what}, {counted(release.dim, 'number')} with noise"
             for release in certificate.releases
         ),
     ]
