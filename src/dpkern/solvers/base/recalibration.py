@@ -479,7 +479,8 @@ class _Scaled:
         """Return the vectors (p - 1/2, y / 2)."""
 
         def vectors(rows: slice) -> FloatArray:
-            p = _less_labels(np.full(rows.stop - rows.start, -1.0), slope * self.u(part, rows))
+            u = self.u(part, rows)
+            p = _less_labels(np.full(len(u), -1.0), slope * u)
             return np.column_stack([p - 0.5, 0.5 * part.y[rows]])
 
         return vectors
