@@ -20,6 +20,7 @@ import dpkern as dpk
 from bench.utility_sets import SETS, Problem
 
 EPSILONS, DELTA, DRAWS, BINS = (0.1, 0.3, 1.0, 3.0), 1e-6, 40, 10
+SMALL = {"wdbc": (1.0, 2.0, 3.0), "wisconsin": (1.5, 3.0), "digits": (0.5, 1.0)}
 
 
 def measure(p: NDArray[np.float64], positive: NDArray[np.bool_]) -> list[float]:
@@ -52,7 +53,28 @@ def main() -> None:
             figures = " | ".join(f"{mean:.4f}" for mean in np.mean(rows, axis=0))
             print(f"| {epsilon:g} | {'with' if recalibrate else 'without'} | {figures} |")
     print_noise(runs[0], task)
+    print_small()
     print_several()
+
+
+def print_small() -> None:
+    """Print the scores without and with a line on sets of few records."""
+    print("\n| set, epsilon (n mu) | log loss | calibration error | accuracy | AUC |")
+    print("|---|---|---|---|---|")
+    for name, epsilons in SMALL.items():
+        task, bound = SETS[name].load(), SETS[name].row_bound
+        data = dpk.SiloData.split(task.X, task.y, m=1, row_bound=bound, intercept=True, seed=0)
+        positive = np.asarray(task.y_test) == data.classes[1]
+        for epsilon in epsilons:
+            budget, means = dpk.Budget(epsilon=epsilon, delta=DELTA), []
+            for recalibrate in (False, True):
+                runs = dpk.solve_many(
+                    "auto", data, budgets=budget, draws=100, rng=3, recalibrate=recalibrate
+                )
+                rows = [measure(run.predict_proba(task.X_test)[:, 1], positive) for run in runs]
+                means.append(np.mean(rows, axis=0))
+            cells = " | ".join(f"{x:.3f}, {y:.3f}" for x, y in zip(*means, strict=True))
+            print(f"| {name}, {epsilon:g} ({data.n * budget.mu:.0f}) | {cells} |")
 
 
 def several_sets() -> dict[str, tuple[NDArray[np.float64], NDArray[np.intp], float]]:

@@ -221,9 +221,9 @@ def evaluate(
     number of records is public, the number of positives with the number of concordant less
     discordant pairs, with 45 % of mu^2, which gives the area under the ROC curve without
     bins. With "add_remove", and where silos add the noise, the area is that of the bins.
-    Sensitivities: sqrt(3.5), or sqrt(1.375)
-    where a record is added or removed, of two classes; sqrt(5.5), or sqrt(2.375), of several;
-    sqrt(2.58), or 1, of targets; 2 (n - 1) of pairs. All scores are post-processing.
+    Sensitivities: sqrt(3.5), or sqrt(1.375) where a record is added or removed, of two classes;
+    sqrt(5.5), or sqrt(2.375), of several; sqrt(2.58), or 1, of targets; 2 (n - 1) of pairs. All
+    scores are post-processing.
 
     A threshold that was chosen by these records, or by this evaluation, has no valid interval.
 

@@ -357,8 +357,8 @@ def _shared(
         the solver's paper prints, and certifies the guarantee that it really gives.
     recalibrate : bool
         Whether a share of the budget, fixed by public numbers, releases a line from margins to log
-        odds, or a temperature, of softmax regression, or before the first step the
-        mean of targets within a bound (docs/settings.md). There is none where `clip` is given, nor
+        odds, or a temperature, of softmax regression, or before the first step the mean of targets
+        within a bound (docs/settings.md). There is none where `clip` is given, nor
         for other losses and hidden layers; for constraints, monitors, secret samples, shuffle and
         local trust, a `person_clip`, fewer records or calibration="paper".
     colluding : int or None
