@@ -62,7 +62,7 @@ class Sums(ABC):
         return later - earlier
 
 
-def clipped(G: Any, clip: float, weight: float | FloatArray = 1.0) -> FloatArray:
+def clipped(G: Any, clip: float, weight: float | FloatArray | None = None) -> FloatArray:
     """Return weight min(1, C / |g|) g of every row, in floating point: no guarantee relies on it.
 
     Differences must be of clipped gradients, so that they telescope.
@@ -70,7 +70,8 @@ def clipped(G: Any, clip: float, weight: float | FloatArray = 1.0) -> FloatArray
     vectors = np.array(G, dtype=np.float64, order="C")
     with np.errstate(all="ignore"):
         vectors *= np.minimum(1.0, clip / row_norms(vectors))[:, np.newaxis]
-        vectors *= weight
+        if weight is not None:
+            vectors *= weight
     return vectors
 
 
