@@ -1,9 +1,11 @@
 """Data makers shared by the tests."""
 
 import ctypes
+import hashlib
 import math
 import os
 import platform
+import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,7 +18,8 @@ import scipy.sparse
 from adversarial import EVERY_LOSS
 from makers import spy_on
 
-from dpkern import _core
+from dpkern import _core, stream
+from dpkern.auditing import audits
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.base import Run
@@ -26,6 +29,44 @@ from dpkern.solvers.base import Run
 hypothesis.settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     hypothesis.settings.load_profile("ci")
+
+
+class KeysOfTests:
+    """The module `secrets`, with keys that follow from the name of a test, never the same one twice.
+
+    Noise without a seed would fail any test of an estimate one time in some thousands; there are
+    thousands of tests. Other processes, and the names of files, keep the operating system's keys.
+    """
+
+    def __init__(self):
+        self.restart("")
+
+    def restart(self, name):
+        self.name, self.count = name, 0
+
+    def token_bytes(self, size):
+        self.count += 1
+        return hashlib.shake_256(f"{self.name} {self.count}".encode()).digest(size)
+
+    def randbits(self, count):
+        return int.from_bytes(self.token_bytes(-(-count // 8))) >> -count % 8
+
+    def __getattr__(self, name):
+        return getattr(secrets, name)
+
+
+KEYS = KeysOfTests()
+stream.secrets = audits.secrets = KEYS
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef, request):
+    KEYS.restart(f"{request.node.nodeid} {fixturedef.argname}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item):
+    KEYS.restart(item.nodeid)
 
 
 @dataclass
