@@ -95,6 +95,16 @@ class PublicNumbers:
         )
 
     @property
+    def power(self) -> float:
+        """n mu, for neighbours that differ by a replaced record, or what equals it of others."""
+        return 2.0 * self.mu / self.noise
+
+    @property
+    def reach(self) -> float:
+        """Clip norm times horizon at which the std of the noise in margins is `margin_noise`."""
+        return self.margin_noise * self.mu / (self.row_bound * self.noise)
+
+    @property
     def margin_noise(self) -> float:
         """Std of the noise in margins that a run takes, in the unit of targets."""
         unit = self.target_bound if math.isfinite(self.target_bound) else 1.0

@@ -48,8 +48,10 @@ _ORDERED_NOISE = (1e-4, 0.01, 0.1)
 # penalties, which must not outweigh clipped gradients: nothing is longer.
 _LARGEST_CLIP, _PENALIZED_CLIP = 1.0, 2.0
 # Clip norms of gradients in Newton's methods, where Hessians are clipped too or not, and of the
-# moments of labels.
+# moments of labels; and that of labels in Newton's methods and objective perturbation, which grows
+# with (n mu)^(1/2) from this n mu on, up to the largest.
 _NEWTON_CLIP, _PAPER_CLIP, _LABELS_CLIP = 0.5, 0.7, 0.25
+_FIRST_GROWTH, _GROWN_CLIP = 3000.0, 1.25
 # The part of `margin_noise` that one step of Newton's method may have along any direction, by the
 # gradient's noise, of targets half of it from sqrt(d) = 7 on; by the noise of a released direction;
 # and how much shorter steps are where the norm of the gradient's noise exceeds C.
@@ -67,7 +69,10 @@ _PERTURBED_SHARE = 0.25
 # of what oscillates: gradients of labels are bounded. Explicit ones of targets are at most 1, with
 # which no data diverge.
 _BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _ORDERED_STEP = 16.0, 16.0, 4.0, 4.0
-_MOMENTUM = 0.95
+# Momentum, the largest of linear models of labels, and n mu from which those take more noise in
+# margins, in proportion, up to so much more.
+_MOMENTUM, _LARGEST_MOMENTUM = 0.95, 0.98
+_MORE_NOISE, _MOST_MORE = 8000.0, 1.5
 # The horizon, in inverses of the penalties' strength, after which they have settled.
 _SETTLED = 3.0
 _MULTIPLIER = 3.0
@@ -167,20 +172,19 @@ def clip_and_horizon(
     least, spread, growth = noise
     if numbers.ordered:
         slope, fewest, most = _ORDERED_NOISE
-        spread = growth = min(max(slope * 2.0 * numbers.mu / numbers.noise, fewest), most)
+        spread = growth = min(max(slope * numbers.power, fewest), most)
     largest = _LARGEST_CLIP
     if numbers.pull * longest > _SETTLED:
         longest = _SETTLED / numbers.pull
         largest = _PENALIZED_CLIP if numbers.labels else _LARGEST_CLIP
-    product = numbers.margin_noise * numbers.mu / (numbers.row_bound * numbers.noise)
     if is_auto(clip):
         start = numbers.row_bound * numbers.slope  # no gradient is longer at the start
-        clip = min(max(growth * product / longest, least * start), largest * start)
+        clip = min(max(growth * numbers.reach / longest, least * start), largest * start)
         # Of counts a smaller clip makes all means too small, and a larger one gains little; of
         # ordered classes it makes rare ones too frequent.
         clip = start if numbers.log_link or numbers.ordered else clip
     bounded = clip is not None and clip < math.inf
-    return clip, min(longest, spread * product / clip) if bounded else longest
+    return clip, min(longest, spread * numbers.reach / clip) if bounded else longest
 
 
 def descent(
@@ -207,12 +211,13 @@ def descent(
     if not is_auto(given.get(step)):
         longest = steps * _mean(given.get(step), 1.0 / L)
         return found | {"clip": clip_and_horizon(numbers, given, longest, noise)[0]}
-    momentum = given.get("momentum", 0.0)
-    most = _MOMENTUM if is_auto(momentum) else momentum
+    momentum = most = given.get("momentum", 0.0)
     explicit = step == "step_size"
     if numbers.mu == math.inf or (explicit and not numbers.labels):
         bold = min(bold, 1.0)
     bold = min(bold, _ORDERED_STEP) if numbers.ordered else bold
+    if is_auto(momentum):
+        most, noise = _with_momentum(numbers, steps * bold / L, noise)
     clip, horizon = clip_and_horizon(numbers, given, steps * bold / L / (1.0 - most), noise)
     eta = horizon / steps  # the step that momentum makes of the option
     if explicit and numbers.pull > 0.0:
@@ -222,6 +227,23 @@ def descent(
     size = eta * (1.0 - momentum)
     found |= {"clip": clip, step: size}
     return found | {"returns": "tail" if numbers.mu < math.inf else "last"}
+
+
+def _with_momentum(numbers: PublicNumbers, distance: float, noise: Noise) -> tuple[float, Noise]:
+    """Return the largest momentum, and the noise, of steps that reach so far without momentum.
+
+    Linear models of labels whose noise permits a longer horizon at the least clip norm have more
+    momentum, and more noise where n mu is large: curvature takes most of it from directions in
+    which records vary, and the rest is learnt.
+    """
+    linear = numbers.labels and not (numbers.hidden_layers or numbers.ordered)
+    if not linear or numbers.mu == math.inf:
+        return _MOMENTUM, noise
+    least, spread, growth = noise
+    more = min(max(numbers.power / _MORE_NOISE, 1.0), _MOST_MORE)
+    horizon = more * spread * numbers.reach / (least * numbers.row_bound * numbers.slope)
+    momentum = min(max(1.0 - distance / horizon, _MOMENTUM), _LARGEST_MOMENTUM)
+    return momentum, (least, more * spread, more * growth)
 
 
 def implicit(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -298,10 +320,20 @@ def newton(
         return found | {"clip": _PAPER_CLIP * start}
     releases = R * given.get("local_steps", 1)
     share = share if given["neighbours"] == "replace_one" else 0.2
-    share_of_start = 1.0 if numbers.log_link else _NEWTON_CLIP
+    share_of_start = 1.0 if numbers.log_link else _grown(_NEWTON_CLIP, numbers)
     # Steps along clipped curvatures are too long, and diverge where residuals are not bounded.
     hess_clip = hessian_clip(numbers, releases, share) if numbers.labels else numbers.curvature
     return found | {"clip": share_of_start * start, "hess_clip": hess_clip}
+
+
+def _grown(share: float, numbers: PublicNumbers) -> float:
+    """Return the share of row_bound |phi'(0)| that is the clip norm, larger for many labels.
+
+    Noise in scores is small then beside what clipping takes from them.
+    """
+    if not numbers.labels:
+        return share
+    return min(max(share * math.sqrt(numbers.power / _FIRST_GROWTH), share), _GROWN_CLIP)
 
 
 def newton_directions(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -349,8 +381,7 @@ def moments(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
         return {"clip": None, "hess_clip": None}
     start = numbers.row_bound * numbers.slope
     if numbers.labels:
-        power = 2.0 * numbers.mu / (numbers.noise * numbers.dim)  # n mu / d
-        share = min(max(_LABELS_CLIP, power / _UNCLIPPED_LABELS), 1.0)
+        share = min(max(_LABELS_CLIP, numbers.power / numbers.dim / _UNCLIPPED_LABELS), 1.0)
         return {"clip": share * start, "hess_clip": hessian_clip(numbers, 1, 1.0 / 3.0)}
     if is_auto(given["clip"]) and not math.isfinite(numbers.target_bound):
         raise ValueError(
@@ -365,9 +396,8 @@ def moments_suffice(numbers: PublicNumbers) -> bool:
 
     The noise of the Hessian is then small beside the curvature of every direction that matters.
     """
-    power = 2.0 * numbers.mu / numbers.noise  # n mu where a record is replaced
     stated = not numbers.labels and math.isfinite(numbers.target_bound)
-    return stated and power >= _EXACT_MOMENTS * numbers.dim**1.5
+    return stated and numbers.power >= _EXACT_MOMENTS * numbers.dim**1.5
 
 
 def anchored(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -392,7 +422,7 @@ def perturbed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any
         weight = numbers.noise / (2.0 if given["neighbours"] == "replace_one" else 1.0)
         paid = math.expm1(_CURVATURE_SHARE * min(budget.epsilon, 100.0))
         least = max(least, weight * L / paid)
-        clip = _PERTURBED_CLIP * numbers.row_bound * numbers.slope
+        clip = _grown(_PERTURBED_CLIP, numbers) * numbers.row_bound * numbers.slope
         share = _PERTURBED_SHARE if numbers.labels else 0.6 * _share_of_targets(numbers.dim)
         per_unit = numbers.row_bound * numbers.noise * clip / budget.mu
         least = max(least, per_unit / (share * numbers.margin_noise))
@@ -429,14 +459,8 @@ def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]
     if is_auto(R):
         R = max(1, min(300, numbers.smallest // 5))
         if numbers.mu < math.inf:
-            product = (
-                _IN_TURN[1]
-                * numbers.margin_noise
-                * numbers.mu
-                / (numbers.row_bound * numbers.noise)
-            )
             bold = _BOLD_STEP if numbers.labels else 1.0
-            power = product * numbers.smoothness / (unit * bold)
+            power = _IN_TURN[1] * numbers.reach * numbers.smoothness / (unit * bold)
             R = min(R, math.ceil(power ** (2.0 / 3.0)))
     least, spread, growth = _IN_TURN
     noise = least, spread / math.sqrt(R), growth / math.sqrt(R)
