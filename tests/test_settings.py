@@ -113,6 +113,25 @@ def test_noise_in_margins_is_what_the_rule_says():
     found = settings(run("gradient_descent", many, rounds=3))
     assert found["clip"] == pytest.approx(0.5 * R)
     assert found["momentum"] == 0.95
+    found = settings(run("gradient_descent", many, recalibrate=False))
+    horizon = found["rounds"] * found["step_size"] / (1.0 - found["momentum"])
+    noise = R * (2.0 / many.n) * found["clip"] * horizon / BUDGET.mu
+    assert found["momentum"] == pytest.approx(0.98)
+    assert found["clip"] > 0.14 * 0.5 * R
+    assert noise == pytest.approx(1.5 * 0.5 * 9.0)
+
+
+def test_clips_of_newton_and_perturbed_objectives_grow_with_the_records():
+    for name in ("local_newton", "objective_perturbation"):
+        shares = []
+        for n in (300, 40_000, 600_000):
+            data = make_data(n=n)
+            shares.append(
+                settings(run(name, data, recalibrate=False))["clip"] / (0.5 * data.row_bound)
+            )
+        assert shares[0] == pytest.approx(0.5)
+        assert shares[1] == pytest.approx(0.5 * math.sqrt(40_000 * BUDGET.mu / 3000.0))
+        assert shares[2] == pytest.approx(1.25)
 
 
 def test_newton_hessians_are_clipped_until_their_noise_is_a_mean_eigenvalue():

@@ -69,9 +69,10 @@ _PERTURBED_SHARE = 0.25
 # of what oscillates: gradients of labels are bounded. Explicit ones of targets are at most 1, with
 # which no data diverge.
 _BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _ORDERED_STEP = 16.0, 16.0, 4.0, 4.0
-# Momentum, the largest of linear models of labels, and n mu from which those take more noise in
-# margins, in proportion, up to so much more.
-_MOMENTUM, _LARGEST_MOMENTUM = 0.95, 0.98
+# Momentum, and of linear models of labels, how often its memory of 1 / (1 - momentum) steps is in
+# the run where it is larger, and n mu from which they take more noise in margins, in proportion, up
+# to so much more.
+_MOMENTUM, _MEMORIES = 0.95, 6.0
 _MORE_NOISE, _MOST_MORE = 8000.0, 1.5
 # The horizon, in inverses of the penalties' strength, after which they have settled.
 _SETTLED = 3.0
@@ -217,7 +218,7 @@ def descent(
         bold = min(bold, 1.0)
     bold = min(bold, _ORDERED_STEP) if numbers.ordered else bold
     if is_auto(momentum):
-        most, noise = _with_momentum(numbers, steps * bold / L, noise)
+        most, noise = _with_momentum(numbers, steps, bold / L, noise)
     clip, horizon = clip_and_horizon(numbers, given, steps * bold / L / (1.0 - most), noise)
     eta = horizon / steps  # the step that momentum makes of the option
     if explicit and numbers.pull > 0.0:
@@ -229,8 +230,10 @@ def descent(
     return found | {"returns": "tail" if numbers.mu < math.inf else "last"}
 
 
-def _with_momentum(numbers: PublicNumbers, distance: float, noise: Noise) -> tuple[float, Noise]:
-    """Return the largest momentum, and the noise, of steps that reach so far without momentum.
+def _with_momentum(
+    numbers: PublicNumbers, steps: float, size: float, noise: Noise
+) -> tuple[float, Noise]:
+    """Return the largest momentum, and the noise, of so many steps of this size without momentum.
 
     Linear models of labels whose noise permits a longer horizon at the least clip norm have more
     momentum, and more noise where n mu is large: curvature takes most of it from directions in
@@ -242,7 +245,7 @@ def _with_momentum(numbers: PublicNumbers, distance: float, noise: Noise) -> tup
     least, spread, growth = noise
     more = min(max(numbers.power / _MORE_NOISE, 1.0), _MOST_MORE)
     horizon = more * spread * numbers.reach / (least * numbers.row_bound * numbers.slope)
-    momentum = min(max(1.0 - distance / horizon, _MOMENTUM), _LARGEST_MOMENTUM)
+    momentum = max(min(1.0 - steps * size / horizon, 1.0 - _MEMORIES / steps), _MOMENTUM)
     return momentum, (least, more * spread, more * growth)
 
 
