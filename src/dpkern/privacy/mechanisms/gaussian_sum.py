@@ -28,7 +28,7 @@ from dpkern.privacy.sensitivity.grids import choose_grids, noise_std, require_su
 Result = TypeVar("Result")
 Vectors = Callable[[slice], NDArray[np.float64]]
 RecordVectors = Callable[[kernels.Data], Vectors]
-_ENTRIES = 1 << 20  # of vectors of records that are in memory together
+_ENTRIES = 1 << 17  # of vectors of records that are in memory together, a cache full
 
 
 class GaussianSum:

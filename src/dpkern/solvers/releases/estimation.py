@@ -30,8 +30,11 @@ from dpkern.solvers.base.inference import Inference, public_combinations
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan
 
-#: A function of a block that returns a row of each of its records, from this record alone.
-RecordRows = Callable[[Data], FloatArray]
+#: A function of a block that returns a row of each of its records and a factor of it, from this
+#: record alone.
+RecordRows = Callable[[Data], tuple[FloatArray, FloatArray]]
+# Entries of rows that are multiplied together, a cache full.
+_ENTRIES = 1 << 17
 
 # Shares of mu^2: means, outer products of rows twice, residuals, squared scores; all curvatures,
 # and all scores.
@@ -384,43 +387,50 @@ def _margins(part: Data, w: FloatArray, n_threads: int | None) -> FloatArray:
     return found
 
 
-def _cut_rows(rows: _Rows, part: Data) -> FloatArray:
+def _cut_rows(rows: _Rows, part: Data) -> tuple[FloatArray, FloatArray]:
     U, f = rows(part)
-    return U * np.sqrt(f)[:, np.newaxis]
+    return U, np.sqrt(f)
 
 
-def _curvature_rows(rows: _Rows, scores: _Scores, top: float, part: Data) -> FloatArray:
-    """Return rows times the root of curvatures over the largest, which makes none longer."""
+def _curvature_rows(
+    rows: _Rows, scores: _Scores, top: float, part: Data
+) -> tuple[FloatArray, FloatArray]:
+    """Return rows, and the root of curvatures over the largest, which makes none longer."""
     (U, f), (_, q) = rows(part), scores(part)
-    return U * np.sqrt(f * q / top)[:, np.newaxis]
+    return U, np.sqrt(f * q / top)
 
 
-def _square_rows(rows: _Rows, scores: _Scores, top: float, likely: bool, part: Data) -> FloatArray:
+def _square_rows(
+    rows: _Rows, scores: _Scores, top: float, likely: bool, part: Data
+) -> tuple[FloatArray, FloatArray]:
     (U, f), (s, q) = rows(part), scores(part)
-    return U * (f * np.sqrt((q if likely else s**2) / top))[:, np.newaxis]
+    return U, f * np.sqrt((q if likely else s**2) / top)
 
 
-def _score_vectors(rows: _Rows, scores: _Scores, k: float, part: Data) -> FloatArray:
+def _score_vectors(
+    rows: _Rows, scores: _Scores, k: float, part: Data
+) -> tuple[FloatArray, FloatArray]:
     (U, f), (s, _) = rows(part), scores(part)
-    return U * (f * s / k)[:, np.newaxis]
+    return U, f * s / k
 
 
 def _residual_vectors(
     w: FloatArray, target: float, n_threads: int | None, part: Data
-) -> FloatArray:
+) -> tuple[FloatArray, FloatArray]:
     with np.errstate(all="ignore"):
         z = _margins(part, w, n_threads) - part.y
         r: FloatArray = np.minimum(z * z / target**2, 1.0) - 0.5
-    return r[:, np.newaxis]
+    return r[:, np.newaxis], np.ones(len(r))
 
 
 def _slices(vectors: RecordRows, part: Data) -> Callable[[slice], FloatArray]:
-    found: Callable[[slice], FloatArray] = vectors(part).__getitem__
-    return found
+    U, v = vectors(part)
+    return lambda s: U[s] * v[s, np.newaxis]
 
 
 def _plain_sum(vectors: RecordRows, part: Data) -> FloatArray:
-    total: FloatArray = vectors(part).sum(axis=0)
+    U, v = vectors(part)
+    total: FloatArray = (U * v[:, np.newaxis]).sum(axis=0)
     return total
 
 
@@ -428,10 +438,12 @@ def _outer_steps(
     rows: RecordRows, bound: float, q: float, records: int, n_threads: int | None, part: Data
 ) -> NDArray[Any]:
     """Return the sum of outer products of the rows of a block, in steps of q^2."""
-    U, total = rows(part), np.zeros(())
+    (U, v), total = rows(part), np.zeros(())
+    if q:  # sums are exact, and in any parts the same
+        records = min(records, max(_ENTRIES // U.shape[1], 1))
     how = np.zeros((1, U.shape[1])), get_loss("squared"), False, bound, q, None, records, n_threads
     for i in range(0, len(U), records):
-        few = U[i : i + records]
+        few = U[i : i + records] * v[i : i + records, np.newaxis]
         total = total + awaited(partial(hessian_steps, *how, one_silo(few)), few.size * len(U[0]))
     return total
 
