@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy
 from makers import BUDGET
+from threadpoolctl import threadpool_limits
 
 import dpkern as dpk
 from dpkern.plotting import ForestRow, plot_forest
@@ -223,6 +224,16 @@ def test_sums_are_those_of_numpy(releases):
     (total, _), *_ = sums["curvatures"]
     assert total[0].trace() == pytest.approx(np.sum(f * np.sum(U**2, axis=1)), rel=0.1)
     assert dpk.verify(result.privacy.to_dict()).ok
+
+
+def test_threads_of_blas_change_no_bit():
+    """Those of parties of a federation, which have other numbers of cores."""
+    found, (X, y) = [], records("logistic", n=300, p=160)
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            found.append(fit("logistic", X, y, rounds=4))
+    assert found[0].w.tobytes() == found[1].w.tobytes()
+    assert found[0].inference == found[1].inference
 
 
 # ------------------------------------------------------------------------------------ intervals

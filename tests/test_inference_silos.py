@@ -128,7 +128,9 @@ def test_a_result_survives_a_file_and_is_shown(tmp_path):
     result = fit(silos())
     result.save(tmp_path / "model.npz")
     read = dpk.load(tmp_path / "model.npz")
+    assert read == result
     assert read.inference == result.inference
+    assert dpk.verify(tmp_path / "model.npz").ok
     assert str(read.summary()) == str(result.summary())
     assert "p of Q" in str(read)
     assert "I^2" in result._repr_html_()
@@ -260,11 +262,16 @@ def test_a_federation_has_the_standard_errors_of_one_process():
     from studies import study_of, wisconsin
     from test_studies import run
 
+    from dpkern.federated.proposal import Proposal
+    from dpkern.federated.rehearsal import rehearsed
+
     data = wisconsin()
     for trust, how in (("central", {"colluding": 1}), ("silo", {})):
         arguments = {"budget": dpk.Budget(epsilon=1.0, delta=1e-5), "rng": 7, "trust": trust}
         expected = dpk.solve("auto", data, inference=True, **arguments, **how)
         result, outcomes = run(data, "auto", study=study_of(data, trust), inference=True)
+        plan = Proposal("newton_inference", arguments["budget"], {"trust": trust})
+        assert rehearsed(study_of(data, trust), plan).mu == pytest.approx(expected.privacy.mu)
         for found in (result, *outcomes):
             assert same(found, expected)
             assert found.inference == expected.inference

@@ -26,6 +26,7 @@ means of the silos', by precision.
 
 import numpy as np
 
+from dpkern._threads import one_blas_thread
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, solver
 from dpkern.solvers.base.pooling import pooled
 from dpkern.solvers.base.settings import estimation
@@ -81,7 +82,8 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     with different C have the same sensitivities. A seed gives all silos' noise of a sum at once:
     that of a silo is not the one of a run with this seed on its records alone.
     """
-    with np.errstate(all="ignore"):  # of functions of records, which must not raise
+    # Functions of records must not raise, nor may parties with more cores have other bits.
+    with np.errstate(all="ignore"), one_blas_thread():
         run.draw_no_conclusion()
         release, shares = Sums(run), run.objective.shares() if run.plan.trust == "silo" else [1.0]
         clips = np.broadcast_to(run.plan.clip, len(release.sizes)).tolist()
