@@ -252,6 +252,10 @@ def newton() -> Iterator[Case]:
     yield run("add_remove", "csr", **HIDDEN)
     yield run("range", "range")
     yield run("no_budget", budget=None, clip=None)
+    yield run("silo", trust="silo", clip="auto")
+    yield run("silo/clip", trust="silo")
+    yield run("silo/add_remove", "csr", trust="silo", **HIDDEN)
+    yield run("colluding", colluding=1)
     run = functools.partial(case, "double_noise_newton")
     for variant in ("add", "clip"):
         yield run(variant, variant=variant)

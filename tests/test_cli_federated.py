@@ -67,6 +67,13 @@ def test_a_dry_run_says_what_the_ledger_has_left_and_charges_nothing(capsys, stu
     assert (study / "north.json").read_bytes() == before
 
 
+def test_a_plan_with_standard_errors_is_of_their_solver(capsys, study):
+    plan(capsys, "plan.json", "--inference")
+    assert Proposal.read(study / "plan.json").solver == "newton_inference"
+    fit = ["fit", "--federation", "study.toml", *FIT, "--inference"]
+    assert "--solver" in refused(capsys, [*fit, "--solver", "ridge"])
+
+
 def test_a_study_of_times_names_its_model_in_the_plan(capsys, study):
     text = (study / "schema.json").read_text()
     ill = '{"name": "ill", "kind": "target", "classes": ["no", "yes"], "aliases": {}}'

@@ -85,11 +85,18 @@ def memory():
     return dpk.SiloData(X, y, [0, len(y)], **HOW)
 
 
-@pytest.mark.parametrize("name", ["local_newton", "gradient_descent", "newton_inference", "ridge"])
-def test_runs_on_workers_have_the_bits_of_memory(name):
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("local_newton", {"rounds": 3}),
+        ("gradient_descent", {"rounds": 3}),
+        ("newton_inference", {"rounds": 4}),
+        ("newton_inference", {"rounds": 4, "trust": "silo"}),
+        ("ridge", {}),
+    ],
+)
+def test_runs_on_workers_have_the_bits_of_memory(name, how):
     cluster = dpk.Cluster(Client("ab"), parts_of(*records()), **HOW)
-    how = {"newton_inference": {"rounds": 4}, "ridge": {"rounds": 1}}.get(name, {"rounds": 3})
-    how = {} if name == "ridge" else how
     first, second = (
         dpk.solve(name, data, budget=BUDGET, rng=3, **how) for data in (memory(), cluster.data)
     )

@@ -32,6 +32,8 @@ RUNS = [
     ("output_perturbation", {"local_steps": 5}),
     ("local_newton", {"rounds": 3}),
     ("local_newton", {"rounds": 2, "step_size": "private_search"}),
+    ("newton_inference", {"rounds": 4}),
+    ("newton_inference", {"neighbours": "add_remove", "public_size": (150,) * 4}),
     ("ridge", {"loss": "squared"}),
     ("admm", {"rounds": 3, "users": "silos"}),
     ("admm", {"rounds": 3, "users": "silos", "mode": "federated", "participation": 2}),

@@ -46,6 +46,7 @@ RUNS = [
     ("wd_dp", {"local_steps": 5}),
     ("output_perturbation", {"local_steps": 5}),
     ("local_newton", {"rounds": 2}),
+    ("newton_inference", {"rounds": 4}),
     ("admm", {"rounds": 2, "users": "silos"}),
     ("minibatch_sgd", {"rounds": 2, "sampling": "one_pass"}),
     ("local_sgd", {"rounds": 2, "local_steps": 2}),

@@ -50,6 +50,7 @@ RUNS = {
     "federated_gd": {"rounds": 3, "local_steps": 3},  # Huang
     "output_perturbation": {"local_steps": 5},  # Jayaraman et al., method 1
     "local_newton": {"rounds": 3},
+    "newton_inference": {"rounds": 4},
     "prox_sgd": {"rounds": 3, "trust": "silo"},
 }
 PLAIN = {"solver": "gradient_descent", "arguments": {"rounds": 4}}

@@ -105,6 +105,7 @@ def run(data, name="gradient_descent", *, study=None, of_silos=None, **arguments
         ("gradient_descent", {"rounds": 5, "penalty": L1(0.01) + L2(0.001)}),
         ("federated_gd", {"rounds": 3, "local_steps": 4}),
         ("local_newton", {"rounds": 2}),
+        ("newton_inference", {}),
         ("spider", {"rounds": 4, "returns": 3}),
         ("spider", {"rounds": 3, "variant": "alternate"}),
     ],
@@ -399,6 +400,7 @@ def test_a_rehearsal_states_the_guarantee_before_any_record_is_read():
     for name, how in (
         ("gradient_descent", {"rounds": 5}),
         ("local_newton", {"rounds": 2}),
+        ("newton_inference", {}),
         ("federated_gd", {"rounds": 3, "local_steps": 4}),
     ):
         plan = Proposal(name, BUDGET, {"trust": "central", **how})
@@ -466,6 +468,8 @@ class FalseSilo(QueueStar):
         ("federated_gd", "central", {"rounds": 4, "local_steps": 2}),
         ("federated_gd", "silo", {"rounds": 4, "local_steps": 2}),
         ("local_newton", "silo", {"rounds": 2}),
+        ("newton_inference", "silo", {}),
+        ("newton_inference", "central", {}),
         ("local_sgd", "silo", {"rounds": 3, "local_steps": 2, "noise": "step"}),
     ],
 )

@@ -25,7 +25,7 @@ from dpkern.models.terms import Penalty
 from dpkern.privacy import Budget, compose_sequential
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SOLVERS, SolverResult, solve
-from dpkern.solvers.base.automatic import chosen
+from dpkern.solvers.base.automatic import chosen, named_solver
 from dpkern.solvers.base.coefficients import LISTED, coefficients, is_linear
 from dpkern.solvers.base.options import SHARED
 
@@ -142,14 +142,15 @@ def _federated_fit(
     project: Project,
 ) -> None:
     """Fit over the silos of a study, which hold the records and charge their accountants."""
-    if arguments.inference:
-        raise ValueError("--inference needs records in this process, not those of a federation")
     if arguments.draws > 1:
         raise ValueError("--draws must be 1 with --federation: a study is one run")
     study = _federated.study(arguments)
     texts = project.texts_for(arguments.about, study=study.name)
     lines = [*project.lines, *_federated.study_lines(study)]
     parameters, solver = _with_model(given, arguments, study.described), arguments.solver
+    if arguments.inference:
+        asked = {"inference": True, "trust": study.trust, **parameters}
+        solver = named_solver(SOLVERS, solver, study.described, asked)[0].declaration.name
     solver = chosen(study.trust, parameters.get("model")) if solver == "auto" else solver
     if arguments.plan is not None:
         return _federated.propose(study, arguments.plan, solver, budget, parameters)

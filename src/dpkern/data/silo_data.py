@@ -411,8 +411,8 @@ class SiloData:
         """Return a copy of k >= 1 records, by their indices, each a silo by itself."""
         return self.part(records, np.arange(len(records) + 1))
 
-    def part(self, records: NDArray[np.int64], offsets: NDArray[np.int64]) -> Self:
-        """Return a copy of records, by their indices, in silos that may divide a person."""
+    def part(self, records: NDArray[np.int64] | slice, offsets: NDArray[np.int64]) -> Self:
+        """Return records in silos that may divide a person, a copy where they are indices."""
         part = object.__new__(type(self))
         part._set(**self._state())
         part._set(
@@ -421,7 +421,7 @@ class SiloData:
             offsets=frozen(offsets),
             sizes=frozen(np.diff(offsets)),
             m=len(offsets) - 1,
-            n=len(records),
+            n=int(offsets[-1]),
             silo_names=None,
             persons=None if self.persons is None else Persons(self.persons.max_records),
             device=None,

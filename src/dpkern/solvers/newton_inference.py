@@ -20,26 +20,32 @@ normal rows with the first g would have. phi' is bounded by k: 1 of the logistic
 Huber's, and of the squared loss four released standard deviations of residuals. q = phi'' for the
 logistic loss, where the likelihood is taken as right, and phi'^2 elsewhere. How good W is changes
 the noise, and not what is estimated; where f_i < 1 and the model is wrong, the estimand is that of
-the weighted records.
+the weighted records. Under silo trust every silo does all of this by itself, and coefficients are
+means of the silos', by precision.
 """
 
 import numpy as np
 
+from dpkern._threads import one_blas_thread
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, solver
+from dpkern.solvers.base.pooling import pooled
 from dpkern.solvers.base.settings import estimation
 from dpkern.solvers.releases.estimation import Estimation, resolve_estimation
+from dpkern.solvers.releases.estimation_sums import Sums
 
 
 @solver(
-    trusts=("central",), neighbours=BOTH, penalties="l2", settings=estimation, estimates=True,
-    resolve=resolve_estimation, in_blocks=2, federated=False, audit={"rounds": 4}, weights=False,
+    trusts=("central", "silo"), neighbours=BOTH, penalties="l2", settings=estimation,
+    estimates=True, resolve=resolve_estimation, in_blocks=2, audit={"rounds": 4}, weights=False,
 )  # fmt: skip
 async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
-    """Newton's method for estimates with standard errors, under central trust.
+    """Newton's method for estimates with standard errors.
 
     The result has the covariance of its coefficients, `SolverResult.inference`, and a table of
-    them, `SolverResult.summary`. The argument `clip` is C, the bound of a whitened row: "auto" is
-    as large as the noise permits, between sqrt(1.5 d) and 4 sqrt(d), and infinite without a budget.
+    them, `SolverResult.summary`: under silo trust the meta-analysis of the silos' own estimates.
+    The argument `clip` is C, the bound of a whitened row: "auto" is as large as the noise permits,
+    between sqrt(1.5 d) and 4 sqrt(d), of every silo by its own number of records under silo trust,
+    and infinite without a budget.
 
     Parameters
     ----------
@@ -49,8 +55,9 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
 
     Notes
     -----
-    Whoever sees the aggregate sees these sums over all records, each with the Gaussian mechanism's
-    noise on an exact sum, where R is the row bound and B the larger of C and 1.25 sqrt(d):
+    Whoever sees the aggregate sees these sums over all records, or whoever sees a silo's messages
+    those over its records, each with the Gaussian mechanism's noise on an exact sum, where R is the
+    row bound and B the larger of C and 1.25 sqrt(d):
 
     ========================================  =========================  =============
     sum of                                    sensitivity                share of mu^2
@@ -69,13 +76,27 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     With "add_remove" the sensitivities are R, R^2, B^2, 1/2, C^2 and C. A record's vector is a
     function of that record and of released numbers, bit by bit, and is cut to its norm by itself.
     Everything else is post-processing.
+
+    Under silo trust each silo has the whole budget, as its records are in no other, and noise of
+    its own for every sum; rows are in units of B or C, which are 1 in the table then, so that silos
+    with different C have the same sensitivities. A seed gives all silos' noise of a sum at once:
+    that of a silo is not the one of a run with this seed on its records alone.
     """
-    with np.errstate(all="ignore"):  # of functions of records, which must not raise
-        releases = Estimation(run, rounds)
-        theta = releases.start()
+    # Functions of records must not raise, nor may parties with more cores have other bits.
+    with np.errstate(all="ignore"), one_blas_thread():
+        run.draw_no_conclusion()
+        release, shares = Sums(run), run.objective.shares() if run.plan.trust == "silo" else [1.0]
+        clips = np.broadcast_to(run.plan.clip, len(release.sizes)).tolist()
+        each = [
+            Estimation(run, rounds, n=n, clip=C) for n, C in zip(release.sizes, clips, strict=True)
+        ]
+        thetas = release(one.start() for one in each)
         for t in run.numbered_rounds():
-            gradient, direction = releases.step(t, theta)
-            theta = theta - direction
-            run.record(t, releases.W @ theta, 1.0, gradient / run.objective.n)
-        w, inference = releases.estimate()
+            found = release(one.step(t, theta) for one, theta in zip(each, thetas, strict=True))
+            gradients, directions = zip(*found, strict=True)
+            thetas = [theta - p for theta, p in zip(thetas, directions, strict=True)]
+            models = np.array([one.W @ theta for one, theta in zip(each, thetas, strict=True)])
+            run.record(t, shares @ models, 1.0, np.concatenate(gradients) / run.objective.n)
+        estimates = release(one.estimate() for one in each)
+        w, inference = pooled(run.objective.data, estimates, release.sizes)
     return run.result(w, inference=inference)

@@ -154,7 +154,10 @@ class DeclaredSolver(DeclaredRun):
         yield self._gradients(1)
 
     def _newton_inference(self) -> Iterator[Family]:
-        clip, R, d = self._positive("clip"), self._positive("row_bound"), self.dim or 0
+        # Silos release rows in units of their own bounds.
+        in_units = self.trust == "silo"
+        clip = 1.0 if in_units else self._positive("clip")
+        R, d = self._positive("row_bound"), self.dim or 0
         root = math.sqrt(2.0) if self.unit == 2.0 else 1.0
         # Of columns that the schema makes depend on each other, fewer are summed.
         r = max(
@@ -169,7 +172,8 @@ class DeclaredSolver(DeclaredRun):
         if self._of("intercept"):
             yield self._about(f"{EST}rows", 1, self.unit * R)
         yield outer("outer products of rows", 1, R)
-        yield outer("outer products of whitened rows", 1, max(clip, 1.25 * math.sqrt(r)))
+        B = 1.0 if in_units else max(clip, 1.25 * math.sqrt(r))
+        yield outer("outer products of whitened rows", 1, B)
         loss = self._of("loss")
         times = {"squared": 2, "logistic": 0}.get(loss if isinstance(loss, str) else "huber", 1)
         if times:

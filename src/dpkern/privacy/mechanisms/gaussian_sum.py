@@ -28,7 +28,7 @@ from dpkern.privacy.sensitivity.grids import choose_grids, noise_std, require_su
 Result = TypeVar("Result")
 Vectors = Callable[[slice], NDArray[np.float64]]
 RecordVectors = Callable[[kernels.Data], Vectors]
-_ENTRIES = 1 << 20  # of vectors of records that are in memory together
+_ENTRIES = 1 << 17  # of vectors of records that are in memory together, a cache full
 
 
 class GaussianSum:
@@ -158,6 +158,11 @@ class GaussianSum:
             between=between,
         )
 
+    @property
+    def noise_std(self) -> float:
+        """Std of the noise on what is seen of a message, or of the total of all shares."""
+        return float(self.sigma[0]) * (math.sqrt(len(self.sigma)) if self._shares else 1.0)
+
     def sums(
         self,
         vectors: Vectors,
@@ -181,7 +186,7 @@ class GaussianSum:
         how, total = (self._clip, self.grid, n_threads), np.zeros((1, self._dim), np.int64)
         for vectors, n in parts:
             total += _steps(vectors, self._dim, (0, n), *how)
-        return _saturated(total, self.grid)
+        return saturated(total, self.grid)
 
     def sums_of(
         self,
@@ -189,24 +194,22 @@ class GaussianSum:
         vectors: RecordVectors,
         n_threads: int | None = None,
         *,
-        together: bool = False,
         by: Reduction | None = None,
     ) -> NDArray[np.float64]:
         """Return what `sums` does for records in memory or in blocks.
 
         `vectors` is a function of the data, or of a block of them, that returns that of a slice; it
-        is picklable where the records are elsewhere. `together` takes all silos as one; blocks that
-        are reduced `by` some function, which have the same vectors, may be kept for the next call.
+        is picklable where the records are elsewhere. Blocks that are reduced `by` some function,
+        which have the same vectors, may be kept for the next call.
         """
         assert self.grid is not None
-        grids = np.broadcast_to(self.grid, (1 if together else data.m,))
+        grids = np.broadcast_to(self.grid, (data.m,))
         how = self._dim, self._clip, grids, n_threads
         if in_blocks(data) is None:
-            offsets = _offsets_of(data, len(grids))
-            return sum_vectors(vectors(data), self._dim, offsets, *how[1:])
-        request: Request = functools.partial(_block_steps, vectors, *how)
+            return sum_vectors(vectors(data), self._dim, data.offsets.tolist(), *how[1:])
+        request: Request = functools.partial(vector_steps, vectors, *how)
         request = request if by is None else Reduced(by, request)
-        return _saturated(totals(data, request)[0], grids)
+        return saturated(totals(data, request)[0], grids)
 
     def release(
         self,
@@ -294,7 +297,7 @@ def sum_vectors(
     n_threads: int | None = None,
 ) -> NDArray[np.float64]:
     """Return sums over silos (m, d) of vectors as `GaussianSum.sums` does, on a grid (m,) each."""
-    return _saturated(_steps(vectors, dim, offsets, clip, grids, n_threads), grids)
+    return saturated(_steps(vectors, dim, offsets, clip, grids, n_threads), grids)
 
 
 def _steps(
@@ -316,7 +319,7 @@ def _steps(
     return sums
 
 
-def _block_steps(
+def vector_steps(
     vectors: RecordVectors,
     dim: int,
     clip: float,
@@ -324,6 +327,7 @@ def _block_steps(
     n_threads: int | None,
     block: kernels.Data,
 ) -> NDArray[np.int64]:
+    """Return exact sums (k, d) over a block, of every silo or of all as one, in steps of grids."""
     return _steps(vectors(block), dim, _offsets_of(block, len(grids)), clip, grids, n_threads)
 
 
@@ -333,7 +337,7 @@ def _offsets_of(data: kernels.Data, k: int) -> list[int]:
     return offsets if k == data.m else [0, offsets[-1]]
 
 
-def _saturated(steps: NDArray[np.int64], grids: NDArray[np.float64]) -> NDArray[np.float64]:
+def saturated(steps: NDArray[np.int64], grids: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return sums of at most 2^52 steps of their grids."""
     return np.clip(steps, -MOST_STEPS, MOST_STEPS) * grids[:, np.newaxis]
 

@@ -135,10 +135,14 @@ class GaussianHessian:
         self.sigma = total_std(self._share, honest)
 
     @property
+    def noise_std(self) -> float:
+        """Std of the noise on the diagonal of one message, or of the total of all shares."""
+        return self.sigma if self._shares is None else self._share * math.sqrt(self._k)
+
+    @property
     def noise_norm(self) -> float:
         """Approximate spectral norm of one message's noise; public, as its std is."""
-        sigma = self.sigma if self._shares is None else self._share * math.sqrt(self._k)
-        return sigma * math.sqrt((4.0 if self._triangle else 2.0) * self._dim)
+        return self.noise_std * math.sqrt((4.0 if self._triangle else 2.0) * self._dim)
 
     def release(self, total: FloatArray) -> FloatArray:
         """Record the release and return the exact sums (k, d, d) with symmetric noise.

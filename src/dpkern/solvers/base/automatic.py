@@ -88,7 +88,7 @@ def named_solver(
     if "inference" in arguments:
         arguments = {**arguments}
         inference = arguments.pop("inference")
-        name = _with_standard_errors(name, task, inference, arguments.get("trust", "central"))
+        name = _with_standard_errors(name, task, inference)
     if name == "auto":
         name = chosen(
             arguments.get("trust", "central"),
@@ -101,7 +101,7 @@ def named_solver(
     return solvers[name], arguments
 
 
-def _with_standard_errors(name: str, task: str | None, inference: object, trust: object) -> str:
+def _with_standard_errors(name: str, task: str | None, inference: object) -> str:
     """Return the solver of standard errors if they are asked for, or raise where there is none."""
     if not isinstance(inference, bool | np.bool_):
         raise TypeError(f"inference must be True or False, got {inference!r}")
@@ -111,11 +111,6 @@ def _with_standard_errors(name: str, task: str | None, inference: object, trust:
         raise ValueError(
             f"inference must be False with the solver {name!r}, whose coefficients have no "
             f"standard errors: take 'auto' or {INFERENCE!r}"
-        )
-    if trust == "silo":
-        raise ValueError(
-            "trust must be 'central' with inference=True, got 'silo': fit the records of every "
-            "silo by themselves, and combine the results with dpkern.meta_analysis"
         )
     if task == "multiclass":
         raise ValueError(

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Union
 
 import numpy as np
 import scipy
@@ -19,6 +19,11 @@ from dpkern.solvers.base.coefficients import INTERCEPT
 if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult
 
+#: Arrays of a file with standard errors, beside whether records had weights; those of silos.
+ARRAYS = (
+    *("covariance", "noise", "lost"),
+    *("silo_models", "silo_covariance", "silo_noise", "silo_lost"),
+)
 # The share of a variance from directions that the noise hides beyond which there is none.
 _LARGEST_LOST = 0.5
 _WEIGHTED = (
@@ -47,12 +52,16 @@ class Inference:
         The part of directions of w of which the noise lets nothing be known.
     weighted : bool
         Whether a record may have a weight below 1.
+    silos : tuple of (ndarray, Inference)
+        The models of silos, of which w is a mean, with their covariances; empty for one of all
+        records.
     """
 
     covariance: FloatArray
     noise: FloatArray
     lost: FloatArray
     weighted: bool
+    silos: tuple[tuple[FloatArray, "Inference"], ...] = ()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Inference) and self._identity == other._identity
@@ -61,16 +70,36 @@ class Inference:
         return hash(self._identity)
 
     @property
+    def parts(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The covariances."""
+        return self.covariance, self.noise, self.lost
+
+    @property
     def _identity(self) -> tuple[object, ...]:
-        parts = (self.covariance, self.noise, self.lost)
-        return *(part.tobytes() for part in parts), self.weighted
+        silos = ((w.tobytes(), found) for w, found in self.silos)
+        return *(part.tobytes() for part in self.parts), self.weighted, *silos
+
+    @property
+    def arrays(self) -> dict[str, FloatArray]:
+        """All but `weighted`, for a file."""
+        found = dict(zip(ARRAYS, self.parts, strict=False))
+        if self.silos:
+            models, each = zip(*self.silos, strict=True)
+            stacks = zip(*(one.parts for one in each), strict=True)
+            found |= zip(ARRAYS[3:], map(np.array, (models, *stacks)), strict=True)
+        return found
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Any], weighted: bool) -> Self:
+        """Return what `arrays` are of."""
+        V, noise, lost, *of_silos = [arrays[name] for name in ARRAYS if name in arrays]
+        silos = zip(*of_silos, strict=True)
+        each = ((w, cls(*parts, weighted)) for w, *parts in silos)  # type: ignore[call-arg]
+        return cls(V, noise, lost, weighted, tuple(each))
 
     def variances(self, M: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the variances of M w, and of the noise in it; NaN where there are none."""
-        total, noise, lost = (
-            np.maximum(np.sum((M @ A) * M, axis=1), 0.0)
-            for A in (self.covariance, self.noise, self.lost)
-        )
+        total, noise, lost = (np.maximum(np.sum((M @ A) * M, axis=1), 0.0) for A in self.parts)
         hidden = ~(lost <= _LARGEST_LOST * total)
         return np.where(hidden, np.nan, total), np.where(hidden, np.nan, noise)
 
@@ -212,7 +241,7 @@ def _affine(transform: Transform) -> tuple[FloatArray, FloatArray]:
     return scale, shift
 
 
-def in_units(result: "SolverResult") -> tuple[list[str], FloatArray]:
+def in_units(result: Union["SolverResult", SiloData]) -> tuple[list[str], FloatArray]:
     """Return names and M, with which M w are the coefficients in the data's units.
 
     The coefficient of a category is its difference from the first one, and the intercept is that of

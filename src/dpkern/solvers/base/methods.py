@@ -58,6 +58,11 @@ def methods_text(result: "SolverResult") -> str:
             "No gradient was clipped; standard errors are by a sandwich covariance that holds the "
             "sampling of the records and the noise, and intervals are normal."
         )
+        if result.inference.silos:
+            text.append(
+                "Every silo fitted a model to its own records, and these were combined by "
+                "fixed-effect meta-analysis of every coefficient."
+            )
     elif isinstance(clip, float) and clip < float("inf"):
         text.append(f"The gradient of every record was clipped to the norm {clip:.4g}.")
     if "sources" in entries:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpkern._files import refuse_unwritable, replacing
 from dpkern._html import table
 from dpkern._json import decode, encode
+from dpkern._numbers import probability
 from dpkern.data import Schema, Transform
 from dpkern.data.frames import column_names, refuse_other_names, table_columns
 from dpkern.io import read_arrays
@@ -29,9 +30,10 @@ from dpkern.solvers.base.coefficients import (
     coefficients,
     is_linear,
 )
-from dpkern.solvers.base.inference import Inference, Summary, summary
+from dpkern.solvers.base.inference import ARRAYS, Inference, Summary, summary
 from dpkern.solvers.base.methods import methods_text
 from dpkern.solvers.base.onnx_model import onnx_model
+from dpkern.solvers.base.pooling import combined, of_silos
 from dpkern.solvers.base.recalibration import (
     Calibration,
     LogMeans,
@@ -40,8 +42,6 @@ from dpkern.solvers.base.recalibration import (
 )
 
 FORMAT = 4
-# Arrays of a file with standard errors, beside whether records had weights.
-COVARIANCES = ("covariance", "noise", "lost")
 
 # Entries of the history from the monitor, which saved files omit if it is the training data.
 MONITORED = ("objective", "accuracy")
@@ -209,13 +209,17 @@ class SolverResult:
         -------
         Summary
             A tuple of (name, estimate, std_error, noise_std, z, p_value, low, high), NaN where the
-            noise hides what is to be known, with the `notes` that a reader needs.
+            noise hides what is to be known, with the `notes` that a reader needs. Of silos that
+            have each fitted a model, with trust "silo", it is their `dpkern.meta_analysis`, a
+            contrast being the mean of theirs.
 
         Raises
         ------
         ValueError
             When the model has no standard errors, or a contrast names no coefficient.
         """
+        if self.inference is not None and self.inference.silos:
+            return combined(of_silos(self), probability("level", level), contrasts)
         return summary(self, level, contrasts)
 
     def methods(self) -> str:
@@ -437,7 +441,7 @@ class SolverResult:
         }
         if self.inference is not None:
             header["weighted"] = self.inference.weighted
-            arrays |= {name: getattr(self.inference, name) for name in COVARIANCES}
+            arrays |= self.inference.arrays
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise ValueError(f"{name} holds Python objects, which a file without pickle cannot")
@@ -512,7 +516,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
         When it cannot be read.
     """
     try:
-        arrays = read_arrays(path, ("header", "coef", "classes", *COVARIANCES), compressed=False)
+        arrays = read_arrays(path, ("header", "coef", "classes", *ARRAYS), compressed=False)
         stored, coef = json.loads(str(arrays["header"])), arrays["coef"]
         classes = arrays.get("classes")
         header = decode(stored)
@@ -533,10 +537,8 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             schema=None if header["schema"] is None else Schema.from_dict(header["schema"]),
             calibration=None if line is None else stored_calibration(line),
             noise=None if noise is None else CoefficientNoise(**noise),
-            inference=Inference(
-                **{name: arrays[name] for name in COVARIANCES}, weighted=header["weighted"]
-            )
-            if COVARIANCES[0] in arrays
+            inference=Inference.of_arrays(arrays, header["weighted"])
+            if ARRAYS[0] in arrays
             else None,
         )
     except OSError:

@@ -478,11 +478,19 @@ def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, An
     """
     if numbers.mu == math.inf:
         return {"clip": None, "rounds": 25}
-    n, d = 2.0 / numbers.noise, float(numbers.dim)  # n of records whose neighbours are replaced
-    by_scores = 0.02 * numbers.mu**2 * n / d
-    by_curvatures = 0.011 * numbers.mu * n / d**1.5
-    if numbers.labels:  # curvatures over the largest one, in the mean and in the least direction
+    if numbers.trust == "silo":  # each has its own
+        return {"rounds": 5}
+    n = 2.0 / numbers.noise  # of records whose neighbours are replaced
+    return {"clip": estimation_clip(n, numbers.mu, numbers.dim, numbers.labels), "rounds": 5}
+
+
+def estimation_clip(n: float, mu: float, dim: int, labels: bool) -> float:
+    """Return the bound of whitened rows for estimates from n records."""
+    d = float(dim)
+    by_scores = 0.02 * mu**2 * n / d
+    by_curvatures = 0.011 * mu * n / d**1.5
+    if labels:  # curvatures over the largest one, in the mean and in the least direction
         by_curvatures = max(min(0.8 * by_curvatures, 3.0), 0.5 * by_curvatures)
     # Below 4, weights change what a model that is wrong estimates: for curvatures alone.
     c = min(max(min(max(by_scores, 4.0), by_curvatures), 1.5), 16.0)
-    return {"clip": math.sqrt(c * d), "rounds": 5}
+    return math.sqrt(c * d)

@@ -4,34 +4,32 @@
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
-from dpkern import kernels
 from dpkern._typing import FloatArray
-from dpkern.data.transform import one_silo
-from dpkern.kernels import Data
-from dpkern.kernels._blocks import hessian_steps, rounded_once, totals
-from dpkern.kernels.glm import loss_derivatives
-from dpkern.kernels.grids import hessian_row_grid
-from dpkern.models.losses import Loss, get_loss
+from dpkern.models.losses import Loss
 from dpkern.models.scale import largest_target
 from dpkern.privacy import split_budget
-from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.base import Run
-from dpkern.solvers.base.backends import awaited, interruptible
 from dpkern.solvers.base.inference import Inference, public_combinations
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan
-
-#: A function of a block that returns a row of each of its records, from this record alone.
-RecordRows = Callable[[Data], FloatArray]
+from dpkern.solvers.base.settings import estimation_clip, is_auto
+from dpkern.solvers.releases.estimation_sums import (
+    RecordRows,
+    Rows,
+    Scores,
+    Sum,
+    Waiting,
+    curvature_rows,
+    cut_rows,
+    residual_vectors,
+    score_vectors,
+    square_rows,
+)
 
 # Shares of mu^2: means, outer products of rows twice, residuals, squared scores; all curvatures,
 # and all scores.
@@ -82,6 +80,12 @@ def resolve_estimation(plan: RunPlan, objective: Objective) -> RunPlan:
         raise refuse("data", "without persons", why)
     if data.device is not None:
         raise refuse("data", "in the memory of the CPU", "it has no kernels of a card")
+    if plan.trust == "silo" and is_auto(plan.arguments["clip"]):
+        assert plan.budget is not None
+        how = plan.budget.mu, data.d, not objective.has_units
+        of_replaced = 2.0 if plan.sizes_are_hidden else 1.0
+        clips = [estimation_clip(of_replaced * n, *how) for n in objective.sizes.tolist()]
+        plan = plan.replace_arguments(clip=clips[0] if len(set(clips)) == 1 else tuple(clips))
     if plan.arguments["weights"] != "size" and data.m > 1:
         raise refuse("weights", "'size'", "every record counts once")
     if plan.rounds < 4:
@@ -89,7 +93,7 @@ def resolve_estimation(plan: RunPlan, objective: Objective) -> RunPlan:
         raise refuse("rounds", "at least 4", why)
     if plan.budget is None:
         return plan
-    if math.isinf(plan.clip):
+    if np.isinf(plan.clip).any():
         raise refuse("clip", "finite", "it bounds what a record changes")
     if not math.isfinite(data.row_bound):
         raise refuse("data", "with a row_bound", "the noise is for rows of that length")
@@ -99,17 +103,21 @@ def resolve_estimation(plan: RunPlan, objective: Objective) -> RunPlan:
 
 
 class Estimation:
-    """The releases of one run, and what follows from them.
+    """The estimate from all records of a run, or from those of one silo, and its covariance.
+
+    It waits for the sums that it needs (`Sums`).
 
     Attributes
     ----------
     W : ndarray, shape (d, r)
-        The model w = W theta; W^T x is a whitened row.
+        The model w = W theta; W^T x is a whitened row, over C under silo trust.
     """
 
-    def __init__(self, run: Run, steps: int) -> None:
+    W: FloatArray
+
+    def __init__(self, run: Run, steps: int, *, n: int, clip: float) -> None:
         self._run, objective = run, run.objective
-        self._data, self._n, self._steps = objective.data, float(objective.n), steps
+        self._data, self._n, self._steps = objective.data, float(n), steps
         self._threads, self._loss = objective.n_threads, objective.phi
         self._top, self._target = self._loss.smoothness, largest_target(self._data)
         # k, what residuals are cut to and scores are divided by: at first those of all targets.
@@ -119,34 +127,40 @@ class Estimation:
         mu = None if run.plan.budget is None else run.plan.budget.mu
         mus = divided(mu, self._loss.name, intercept=self._data.intercept, steps=steps)
         self._mus, self._mu_of_curvatures, self._mu_of_scores = mus
-        self._run.draw_no_conclusion()
-        self.W, J, self._stretch = self._geometry()
-        self._rows = _Rows(self.W, run.plan.clip, self._threads)
-        penalty = objective.l2 * self._n * objective.penalized
-        self._penalty = (self.W.T * penalty) @ self.W
-        self._J, self._std = self._top * self._n * J + self._penalty, 0.0
+        # Silos with different C release sums of the same sensitivity: of rows in units of C.
+        self._C, self._in_units = clip, run.plan.trust == "silo" and clip < math.inf
         self._matrices: list[tuple[FloatArray, float]] = []
         self._seen: list[tuple[FloatArray, FloatArray, float]] = []
 
-    def start(self) -> FloatArray:
-        """Return theta of the model 0."""
+    def _unit(self, bound: float) -> float:
+        """Return the length that is 1 in rows of this bound."""
+        return bound if self._in_units else 1.0
+
+    def start(self) -> Waiting[FloatArray]:
+        """Release the geometry, and return theta of the model 0."""
+        objective, unit = self._run.objective, self._unit(self._C)
+        W, J, self._stretch = yield from self._geometry()
+        self.W, self._bound = W / unit, self._C / unit
+        self._rows = Rows(self.W, self._bound, self._threads)
+        penalty = objective.l2 * self._n * objective.penalized
+        self._penalty = (self.W.T * penalty) @ self.W
+        self._J, self._std = self._top * self._n * J / unit**2 + self._penalty, 0.0
         return np.zeros(self.W.shape[1])
 
-    def step(self, t: int, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def step(self, t: int, theta: FloatArray) -> Waiting[tuple[FloatArray, FloatArray]]:
         """Release scores and curvatures at theta; return the sum of gradients and the direction."""
-        run, left = self._run, self._steps - t
+        left = self._steps - t
         if t == 1 or left == 2:
-            self._limit_residuals(self.W @ theta, last=left == 2)
+            yield from self._limit_residuals(self.W @ theta, last=left == 2)
         scores = self._scores(self.W @ theta)
         if t:
-            rows = partial(_curvature_rows, self._rows, scores, self._top)
-            which = self._mu_of_curvatures[t]
-            matrix, std = self._outer(CURVATURES, rows, len(theta), run.plan.clip**2, which)
+            rows = partial(curvature_rows, self._rows, scores, self._top)
+            matrix, std = yield self._outer(CURVATURES, rows, self._mu_of_curvatures[t])
             self._matrices = [*self._matrices[-1:], (self._top * matrix, self._top * std)]
             J, self._std = _mean(self._matrices)
             self._J = J + self._penalty
-        vectors = partial(_score_vectors, self._rows, scores, self._k)
-        g, std = self._sum(SCORES, vectors, len(theta), run.plan.clip, self._mu_of_scores[t])
+        vectors = partial(score_vectors, self._rows, scores, self._k)
+        g, std = yield Sum(SCORES, vectors, len(theta), self._bound, self._mu_of_scores[t])
         g = self._k * g + self._penalty @ theta
         self._seen = [*self._seen[-1:], (theta, g, self._k * std)]
         direction = self._inverse() @ g
@@ -170,6 +184,7 @@ class Estimation:
         slopes = -self._top * direction
         slopes -= float(constant @ moments @ slopes) / weights * constant
         variance = float(slopes @ moments @ slopes) / weights
+        std *= self._unit(self._C)  # of rows whose second moments are 1
         seen = math.sqrt(max(variance - (r - 1) * std**2 / (self._n * weights), 0.0))
         level, spread = logistic_of_normal(rate, seen)
         return level * constant + spread / max(math.sqrt(max(variance, 0.0)), 1e-300) * slopes
@@ -179,14 +194,14 @@ class Estimation:
         least = 0.5 * self._std * math.sqrt(2.0 * len(self._J)) / _UNKNOWN
         return _inverse(self._J, max(least, 1e-12 * self._top * self._n))
 
-    def estimate(self) -> tuple[FloatArray, Inference]:
+    def estimate(self) -> Waiting[tuple[FloatArray, Inference]]:
         """Release squared scores, and return the estimate w with its covariance."""
         run, W, final, s_J = self._run, self.W, self._inverse(), self._std
         theta, share, s2 = _combined(self._seen, final)
         likely = self._loss.name == "logistic"
         top = self._top if likely else self._k**2
-        rows = partial(_square_rows, self._rows, self._scores(W @ theta), top, likely)
-        Q, s_Q = self._outer(SQUARES, rows, len(theta), run.plan.clip**2, self._mus[_SQUARES])
+        rows = partial(square_rows, self._rows, self._scores(W @ theta), top, likely)
+        Q, s_Q = yield self._outer(SQUARES, rows, self._mus[_SQUARES])
         known, unknown = self._directions()
         final = known @ (known.T @ final @ known) @ known.T
         # The mean of the inverse of J + E is larger than that of J by J^-1 E J^-1 E J^-1.
@@ -196,7 +211,8 @@ class Estimation:
         before = sandwich + self._seen[0][2] ** 2 * inverse @ inverse
         noise = s2 * inverse @ inverse
         noise += share**2 * inverse @ _squared_noise(before, s_J) @ inverse
-        lost = (self._k / self._stretch) ** 2 * unknown @ unknown.T  # margins may be wrong by k
+        size = self._stretch / self._unit(self._C)  # of a row, in the mean
+        lost = (self._k / size) ** 2 * unknown @ unknown.T  # margins may be wrong by k
         total = sandwich + noise + lost
         weighted = run.plan.budget is not None and self._stretch == 1.0  # then rows may exceed C
         return W @ theta, Inference(
@@ -223,217 +239,61 @@ class Estimation:
 
     # --- What is released -------------------------------------------------------------------
 
-    def _geometry(self) -> tuple[FloatArray, FloatArray, float]:
+    def _geometry(self) -> Waiting[tuple[FloatArray, FloatArray, float]]:
         """Return W (d, r), the mean of u u^T as far as it is seen, and the stretch in W."""
-        data, run = self._data, self._run
-        R = data.row_bound
-        centred = self._centred()
+        data, R = self._data, self._data.row_bound
+        centred = yield from self._centred()
         of_public = np.linalg.solve(centred, public_combinations(data))
         W = centred @ scipy.linalg.null_space(of_public.T)
         r = W.shape[1]
-        for what, bound, mu in (
-            (ROWS, R, self._mus[_ROWS]),
-            (WHITENED, max(run.plan.clip, GEOMETRY * math.sqrt(r)), self._mus[_WHITENED]),
+        B = max(self._C, GEOMETRY * math.sqrt(r))
+        for what, bound, unit, mu in (
+            (ROWS, R, 1.0, self._mus[_ROWS]),
+            (WHITENED, B, self._unit(B), self._mus[_WHITENED]),
         ):
-            rows = partial(_cut_rows, _Rows(W, bound, self._threads))
-            G, std = self._outer(what, rows, r, bound**2, mu)
+            rows = partial(cut_rows, Rows(W / unit, bound / unit, self._threads))
+            G, std = yield Sum(what, rows, r, bound / unit, mu, outer=True)
+            G, std = unit**2 * G, unit**2 * std
             values, vectors = np.linalg.eigh(G / self._n)
             of_noise = FLOOR * std * math.sqrt(2.0 * r) / self._n
             least = max(of_noise, 1e-12 * float(values[-1]), 1e-300)
             seen = np.maximum(values, least)
             W = W @ (vectors / np.sqrt(seen)) @ vectors.T
             J = (vectors * np.maximum(values / seen, _LEAST_SEEN)) @ vectors.T
-        if run.plan.budget is None:
+        if self._run.plan.budget is None:
             return W, J, 1.0
         # Where no row is as long as C, the noise is less beside rows that are.
-        stretch = max(run.plan.clip / (R * float(np.linalg.norm(W, 2))), 1.0)
+        stretch = max(self._C / (R * float(np.linalg.norm(W, 2))), 1.0)
         return stretch * W, stretch**2 * J, stretch
 
-    def _centred(self) -> FloatArray:
+    def _centred(self) -> Waiting[FloatArray]:
         """Return C, with which C^T x has features less their released means, shape (d, d)."""
         C = np.eye(self._data.d)
         if not self._data.intercept:
             return C
-        rows = partial(_cut_rows, _Rows(C, math.inf, self._threads))
-        total, _ = self._sum(MEANS, rows, len(C), self._data.row_bound, self._mus[_MEANS])
+        rows = partial(cut_rows, Rows(C, math.inf, self._threads))
+        total, _ = yield Sum(MEANS, rows, len(C), self._data.row_bound, self._mus[_MEANS])
         C[-1, :-1] = -total[:-1] / max(float(total[-1]), 0.5 * self._n)
         return C
 
-    def _limit_residuals(self, w: FloatArray, *, last: bool) -> None:
+    def _limit_residuals(self, w: FloatArray, *, last: bool) -> Waiting[None]:
         """Cut residuals to a few of their released standard deviations, or to Huber's delta."""
         mu, delta = self._mus[_RESIDUALS], getattr(self._loss, "delta", math.inf)
         if last and delta < math.inf:
             self._k = self._limit = delta
         elif mu is not None:
-            r = partial(_residual_vectors, w, self._target, self._threads)
-            total, std = self._sum(RESIDUALS, r, 1, 0.5, mu)
+            r = partial(residual_vectors, w, self._target, self._threads)
+            total, std = yield Sum(RESIDUALS, r, 1, 0.5, mu)
             mean = min(max(0.5 + (float(total[0]) + std) / self._n, 1e-6), 1.0)
             times = _DEVIATIONS if last else _EARLY_DEVIATIONS
             k = min(times * math.sqrt(mean), 1.0) * self._target
             self._k = self._limit = max(k, delta) if delta < math.inf else k
 
-    def _outer(
-        self, what: str, rows: RecordRows, d: int, bound: float, mu: float | None
-    ) -> tuple[FloatArray, float]:
-        """Return the noisy sum of outer products of rows, and the std of its diagonal."""
-        run = self._run
-        B = math.inf if mu is None else bound
-        mechanism = GaussianHessian(
-            run.channel(), what=what, hess_clip=B, dim=d, sizes=(run.objective.n,), mu=mu
-        )
-        records = mechanism.records or self._data.n
-        q = 0.0 if math.isinf(B) else hessian_row_grid(records, B, d)
-        with run.clock("kernels"):
-            request = partial(_outer_steps, rows, B, q, records, self._threads)
-            (sums,) = totals(self._data, request)
-            if q:
-                sums = rounded_once(sums, q, np.array([mechanism.grid]))
-        with run.clock("noise"):
-            return mechanism.release(sums)[0], mechanism.sigma
+    def _outer(self, what: str, rows: RecordRows, mu: float | None) -> Sum:
+        return Sum(what, rows, self.W.shape[1], self._bound, mu, outer=True)
 
-    def _sum(
-        self, what: str, vectors: RecordRows, dim: int, clip: float, mu: float | None
-    ) -> tuple[FloatArray, float]:
-        """Return the noisy sum of vectors, and the std of its noise."""
-        run = self._run
-        mechanism = GaussianSum(
-            run.channel(),
-            what=what,
-            clip=math.inf if mu is None else clip,
-            dim=dim,
-            sizes=(run.objective.n,),
-            mu=mu,
-        )
-        with run.clock("kernels"):
-            if mu is None:
-                (sums,) = totals(self._data, partial(_plain_sum, vectors))
-            else:
-                slices = partial(_slices, vectors)
-                sums = mechanism.sums_of(self._data, slices, self._threads, together=True)[0]
-        with run.clock("noise"):
-            return mechanism.release(sums), float(mechanism.sigma[0])
-
-    def _scores(self, w: FloatArray) -> "_Scores":
-        return _Scores(w, self._loss, self._limit, self._threads)
-
-
-# --- Functions of a record and of what was released, for the records of a block -------------------
-
-
-class _OfBlock:
-    """A function of a block, whose result for the last one is kept."""
-
-    def __init__(self, *given: Any) -> None:
-        self._given = given
-        self._last: tuple[Data, Any] | None = None
-
-    def __call__(self, part: Data) -> tuple[FloatArray, FloatArray]:
-        if self._last is None or self._last[0] is not part:
-            with np.errstate(all="ignore"):
-                self._last = part, self._of(part, *self._given)
-        found: tuple[FloatArray, FloatArray] = self._last[1]
-        return found
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._given
-
-    @staticmethod
-    def _of(part: Data, *given: Any) -> tuple[FloatArray, FloatArray]:
-        raise NotImplementedError
-
-
-class _Rows(_OfBlock):
-    """The rows W^T x (n, r), each from its record alone, and their weights.
-
-    A product with a matrix would give a row other bits in another place.
-    """
-
-    @staticmethod
-    def _of(
-        part: Data, W: FloatArray, bound: float, n_threads: int | None
-    ) -> tuple[FloatArray, FloatArray]:
-        columns = np.empty((W.shape[1], part.n))
-        square = np.zeros(part.n)
-        for k, w in enumerate(W.T):
-            columns[k] = _margins(part, np.ascontiguousarray(w), n_threads)
-            square += columns[k] * columns[k]
-        U = np.ascontiguousarray(columns.T)
-        if math.isinf(bound):
-            return U, np.ones(len(U))
-        return U, np.minimum(1.0, bound**2 / square)
-
-
-class _Scores(_OfBlock):
-    """phi' and phi'' of every record at w, cut to a limit."""
-
-    @staticmethod
-    def _of(
-        part: Data, w: FloatArray, loss: Loss, limit: float, n_threads: int | None
-    ) -> tuple[FloatArray, FloatArray]:
-        z, y = _margins(part, w, n_threads), part.y
-        if loss.name == "logistic":
-            s = loss_derivatives(y, z, loss="logistic")
-            return s, np.abs(s) * (1.0 - np.abs(s))
-        r = z - y
-        within: FloatArray = (np.abs(r) <= limit).astype(np.float64)
-        return np.clip(r, -limit, limit), within
-
-
-def _margins(part: Data, w: FloatArray, n_threads: int | None) -> FloatArray:
-    found: FloatArray = interruptible(kernels.glm_margins, part, w, n_threads=n_threads)
-    return found
-
-
-def _cut_rows(rows: _Rows, part: Data) -> FloatArray:
-    U, f = rows(part)
-    return U * np.sqrt(f)[:, np.newaxis]
-
-
-def _curvature_rows(rows: _Rows, scores: _Scores, top: float, part: Data) -> FloatArray:
-    """Return rows times the root of curvatures over the largest, which makes none longer."""
-    (U, f), (_, q) = rows(part), scores(part)
-    return U * np.sqrt(f * q / top)[:, np.newaxis]
-
-
-def _square_rows(rows: _Rows, scores: _Scores, top: float, likely: bool, part: Data) -> FloatArray:
-    (U, f), (s, q) = rows(part), scores(part)
-    return U * (f * np.sqrt((q if likely else s**2) / top))[:, np.newaxis]
-
-
-def _score_vectors(rows: _Rows, scores: _Scores, k: float, part: Data) -> FloatArray:
-    (U, f), (s, _) = rows(part), scores(part)
-    return U * (f * s / k)[:, np.newaxis]
-
-
-def _residual_vectors(
-    w: FloatArray, target: float, n_threads: int | None, part: Data
-) -> FloatArray:
-    with np.errstate(all="ignore"):
-        z = _margins(part, w, n_threads) - part.y
-        r: FloatArray = np.minimum(z * z / target**2, 1.0) - 0.5
-    return r[:, np.newaxis]
-
-
-def _slices(vectors: RecordRows, part: Data) -> Callable[[slice], FloatArray]:
-    found: Callable[[slice], FloatArray] = vectors(part).__getitem__
-    return found
-
-
-def _plain_sum(vectors: RecordRows, part: Data) -> FloatArray:
-    total: FloatArray = vectors(part).sum(axis=0)
-    return total
-
-
-def _outer_steps(
-    rows: RecordRows, bound: float, q: float, records: int, n_threads: int | None, part: Data
-) -> NDArray[Any]:
-    """Return the sum of outer products of the rows of a block, in steps of q^2."""
-    U, total = rows(part), np.zeros(())
-    how = np.zeros((1, U.shape[1])), get_loss("squared"), False, bound, q, None, records, n_threads
-    for i in range(0, len(U), records):
-        few = U[i : i + records]
-        total = total + awaited(partial(hessian_steps, *how, one_silo(few)), few.size * len(U[0]))
-    return total
+    def _scores(self, w: FloatArray) -> Scores:
+        return Scores(w, self._loss, self._limit, self._threads)
 
 
 def logistic_of_normal(rate: float, slope: float) -> tuple[float, float]:

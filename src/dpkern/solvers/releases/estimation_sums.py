@@ -1,0 +1,298 @@
+"""Sums over records of functions of a record and of what was released, and their releases.
+
+The records are those of all silos together, or of every silo by itself: then as many computations
+wait for the same sums, each of its own silo, which are released at once.
+"""
+
+import math
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+from dpkern._typing import FloatArray
+from dpkern.data.transform import one_silo
+from dpkern.kernels import Data
+from dpkern.kernels._blocks import Request, hessian_steps, rounded_once, totals
+from dpkern.kernels.glm import loss_derivatives
+from dpkern.kernels.grids import hessian_row_grid
+from dpkern.models.losses import Loss, get_loss
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum, saturated, vector_steps
+from dpkern.privacy.mechanisms.hessian import GaussianHessian
+from dpkern.solvers.base import Run
+from dpkern.solvers.base.backends import awaited, interruptible
+
+Result = TypeVar("Result")
+#: A function of a block that returns a row of each of its records and a factor of it, from this
+#: record alone.
+RecordRows = Callable[[Data], tuple[FloatArray, FloatArray]]
+# Entries of rows that are multiplied together, a cache full.
+_ENTRIES = 1 << 17
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A sum over records that is to be released, of vectors or of outer products of rows.
+
+    `bound` is that of a vector's or row's norm, and `mu` the budget, None for no noise.
+    """
+
+    what: str
+    rows: RecordRows
+    dim: int
+    bound: float
+    mu: float | None
+    outer: bool = False
+
+
+#: What computes a result from released sums, each with the std of its noise.
+Waiting: TypeAlias = Generator[Sum, tuple[FloatArray, float], Result]
+
+
+class Sums:
+    """The releases of a run, of sums over all records or, under silo trust, over every silo's.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Public numbers of records of what is summed.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run, data, self._alone = run, run.objective.data, run.plan.trust == "silo"
+        sizes = tuple(run.objective.sizes.tolist()) if self._alone else (run.objective.n,)
+        self.sizes: tuple[int, ...] = sizes
+        self._parts: list[Any] = [data]
+        if data.blocks is None and self._alone:
+            ends = pairwise(data.offsets.tolist())
+            self._parts = [_of_one(data, first, end) for first, end in ends]
+        elif data.party is not None:  # which holds the records of one silo
+            self._parts = [data.part(slice(0, int(data.offsets[-1])), data.offsets)]
+
+    def __call__(self, waiting: Iterable[Waiting[Result]]) -> list[Result]:
+        """Return what the computations do, one of each of `sizes`.
+
+        They wait for as many sums, of the same kinds in the same order.
+        """
+        computations, answers = list(waiting), list[Any]([None] * len(self.sizes))
+        while True:
+            asked, results = list[Sum](), list[Result]()
+            for one, answer in zip(computations, answers, strict=True):
+                try:
+                    asked.append(one.send(answer))
+                except StopIteration as stop:
+                    results.append(stop.value)
+            if not asked:
+                return results
+            answers = self._release(asked)
+
+    def _release(self, asked: Sequence[Sum]) -> list[tuple[FloatArray, float]]:
+        """Release a sum of each, and return them with the std of their noise."""
+        run, first, k = self._run, asked[0], len(asked)
+        bound = math.inf if first.mu is None else first.bound
+        shared: Any = {"what": first.what, "dim": first.dim, "sizes": self.sizes, "mu": first.mu}
+        mechanism: GaussianHessian | GaussianSum
+        if first.outer:
+            mechanism = GaussianHessian(run.channel(), hess_clip=bound**2, **shared)
+        else:
+            mechanism = GaussianSum(run.channel(), clip=bound, **shared)
+        with run.clock("kernels"):
+            if isinstance(mechanism, GaussianHessian):
+                sums = self._outer_products(asked, mechanism, bound**2)
+            else:
+                sums = self._vectors(asked, mechanism, bound)
+        with run.clock("noise"):
+            released = mechanism.release(sums if first.outer or len(sums) > 1 else sums[0])
+        of_each = released.reshape(k, -1) if not first.outer else released
+        return [(one, mechanism.noise_std) for one in of_each]
+
+    def _vectors(self, asked: Sequence[Sum], mechanism: GaussianSum, bound: float) -> FloatArray:
+        """Return the exact sums of vectors, of every silo where each adds noise, or in floats."""
+        if mechanism.grid is None:
+            return np.concatenate(self._totals([partial(_plain_sum, one.rows) for one in asked]))
+        grids = mechanism.grid.reshape(len(asked), -1)
+        how = asked[0].dim, bound
+        threads = self._run.objective.n_threads
+        requests = [
+            partial(vector_steps, partial(_slices, one.rows), *how, own, threads)
+            for one, own in zip(asked, grids, strict=True)
+        ]
+        return saturated(np.concatenate(self._totals(requests)), mechanism.grid)
+
+    def _outer_products(
+        self, asked: Sequence[Sum], mechanism: GaussianHessian, bound: float
+    ) -> FloatArray:
+        """Return the exact sums of outer products of rows, rounded once to the noise's grid."""
+        objective = self._run.objective
+        records = mechanism.records or objective.data.n
+        q = 0.0 if math.isinf(bound) else hessian_row_grid(records, bound, asked[0].dim)
+        by_silo = self._run.plan.shares is not None
+        how = bound, q, records, by_silo, objective.n_threads
+        steps = self._totals([partial(_outer_steps, one.rows, *how) for one in asked])
+        sums = np.concatenate(steps)
+        return rounded_once(sums, q, np.full(len(sums), mechanism.grid)) if q else sums
+
+    def _totals(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
+        """Return the sums over the records, or over every silo's by one pass over blocks."""
+        data = self._run.objective.data
+        if data.blocks is None:
+            return [ask(part) for ask, part in zip(requests, self._parts, strict=True)]
+        if self._alone:
+            requests = [partial(_of_silo, j, ask) for j, ask in enumerate(requests)]
+        return totals(data, *requests)
+
+
+def _of_one(data: Any, first: int, end: int) -> Any:
+    """Return records as those of one silo."""
+    return data.part(slice(first, end), np.array([0, end - first]))
+
+
+def _of_silo(silo: int, request: Request, block: Any) -> NDArray[Any]:
+    first, end = block.offsets[silo : silo + 2].tolist()
+    return request(_of_one(block, first, end))
+
+
+# --- Functions of a record and of what was released, for the records of a block -------------------
+
+
+class _OfBlock:
+    """A function of a block, whose result for the last one is kept."""
+
+    def __init__(self, *given: Any) -> None:
+        self._given = given
+        self._last: tuple[Data, Any] | None = None
+
+    def __call__(self, part: Data) -> tuple[FloatArray, FloatArray]:
+        if self._last is None or self._last[0] is not part:
+            with np.errstate(all="ignore"):
+                self._last = part, self._of(part, *self._given)
+        found: tuple[FloatArray, FloatArray] = self._last[1]
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._given
+
+    @staticmethod
+    def _of(part: Data, *given: Any) -> tuple[FloatArray, FloatArray]:
+        raise NotImplementedError
+
+
+class Rows(_OfBlock):
+    """The rows W^T x (n, r), each from its record alone, and their weights.
+
+    A product with a matrix would give a row other bits in another place.
+    """
+
+    @staticmethod
+    def _of(
+        part: Data, W: FloatArray, bound: float, n_threads: int | None
+    ) -> tuple[FloatArray, FloatArray]:
+        columns = np.empty((W.shape[1], part.n))
+        square = np.zeros(part.n)
+        for k, w in enumerate(W.T):
+            columns[k] = _margins(part, np.ascontiguousarray(w), n_threads)
+            square += columns[k] * columns[k]
+        U = np.ascontiguousarray(columns.T)
+        if math.isinf(bound):
+            return U, np.ones(len(U))
+        return U, np.minimum(1.0, bound**2 / square)
+
+
+class Scores(_OfBlock):
+    """phi' and phi'' of every record at w, cut to a limit."""
+
+    @staticmethod
+    def _of(
+        part: Data, w: FloatArray, loss: Loss, limit: float, n_threads: int | None
+    ) -> tuple[FloatArray, FloatArray]:
+        z, y = _margins(part, w, n_threads), part.y
+        if loss.name == "logistic":
+            s = loss_derivatives(y, z, loss="logistic")
+            return s, np.abs(s) * (1.0 - np.abs(s))
+        r = z - y
+        within: FloatArray = (np.abs(r) <= limit).astype(np.float64)
+        return np.clip(r, -limit, limit), within
+
+
+def _margins(part: Data, w: FloatArray, n_threads: int | None) -> FloatArray:
+    found: FloatArray = interruptible(kernels.glm_margins, part, w, n_threads=n_threads)
+    return found
+
+
+def cut_rows(rows: Rows, part: Data) -> tuple[FloatArray, FloatArray]:
+    U, f = rows(part)
+    return U, np.sqrt(f)
+
+
+def curvature_rows(
+    rows: Rows, scores: Scores, top: float, part: Data
+) -> tuple[FloatArray, FloatArray]:
+    """Return rows, and the root of curvatures over the largest, which makes none longer."""
+    (U, f), (_, q) = rows(part), scores(part)
+    return U, np.sqrt(f * q / top)
+
+
+def square_rows(
+    rows: Rows, scores: Scores, top: float, likely: bool, part: Data
+) -> tuple[FloatArray, FloatArray]:
+    (U, f), (s, q) = rows(part), scores(part)
+    return U, f * np.sqrt((q if likely else s**2) / top)
+
+
+def score_vectors(
+    rows: Rows, scores: Scores, k: float, part: Data
+) -> tuple[FloatArray, FloatArray]:
+    (U, f), (s, _) = rows(part), scores(part)
+    return U, f * s / k
+
+
+def residual_vectors(
+    w: FloatArray, target: float, n_threads: int | None, part: Data
+) -> tuple[FloatArray, FloatArray]:
+    with np.errstate(all="ignore"):
+        z = _margins(part, w, n_threads) - part.y
+        r: FloatArray = np.minimum(z * z / target**2, 1.0) - 0.5
+    return r[:, np.newaxis], np.ones(len(r))
+
+
+def _slices(vectors: RecordRows, part: Data) -> Callable[[slice], FloatArray]:
+    U, v = vectors(part)
+    return lambda s: U[s] * v[s, np.newaxis]
+
+
+def _plain_sum(vectors: RecordRows, part: Data) -> FloatArray:
+    U, v = vectors(part)
+    total: FloatArray = (U * v[:, np.newaxis]).sum(axis=0, keepdims=True)
+    return total
+
+
+def _outer_steps(
+    rows: RecordRows,
+    bound: float,
+    q: float,
+    records: int,
+    by_silo: bool,
+    n_threads: int | None,
+    part: Data,
+) -> NDArray[Any]:
+    """Return the sums (k, d, d) of outer products of the rows of a block, in steps of q^2.
+
+    They are over all records, or over every silo's.
+    """
+    U, v = rows(part)
+    d, offsets = U.shape[1], part.offsets.tolist() if by_silo else [0, len(U)]
+    total = np.zeros((len(offsets) - 1, d, d), dtype=np.int64 if q else np.float64)
+    if q:  # sums are exact, and in any parts the same
+        records = min(records, max(_ENTRIES // d, 1))
+    how = np.zeros((1, d)), get_loss("squared"), False, bound, q, None, records, n_threads
+    for j, (first, end) in enumerate(pairwise(offsets)):
+        for i in range(first, end, records):
+            chosen = slice(i, min(i + records, end))
+            few = one_silo(U[chosen] * v[chosen, np.newaxis])
+            total[j] += awaited(partial(hessian_steps, *how, few), few.n * d * d)[0]
+    return total
