@@ -32,7 +32,7 @@ if os.environ.get("CI"):
 
 
 class KeysOfTests:
-    """The module `secrets`, with keys that follow from the name of a test, never the same one twice.
+    """The module `secrets`, with keys that follow from the names of tests.
 
     Noise without a seed would fail any test of an estimate one time in some thousands; there are
     thousands of tests. Other processes, and the names of files, keep the operating system's keys.
