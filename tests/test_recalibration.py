@@ -292,6 +292,19 @@ def test_few_rare_labels_have_no_worse_risks_than_their_rate(solver, l2):
     assert np.mean([np.mean((odds > 0.0) == (test.y > 0.0)) for odds in z]) > 1.0 - rate - 0.01
 
 
+def test_rare_labels_in_many_columns_have_no_worse_risks_than_their_rate():
+    """A model of 50 columns agrees by chance with the labels of 40 records out of 1000."""
+    X = np.random.default_rng(5).uniform(-1.0, 1.0, (21_000, 50))
+    y = np.random.default_rng(6).random(21_000) < 0.04
+    how = {"feature_range": (-1.0, 1.0), "intercept": True, "classes": [False, True], "seed": 0}
+    few = dpk.SiloData.split(X[:1000], y[:1000], m=1, **how)
+    runs = dpk.solve_many("gradient_descent", few, budgets=BUDGET, draws=20, rng=3)
+    rate, signs = float(y[1000:].mean()), np.where(y[1000:], 1.0, -1.0)
+    entropy = -rate * math.log(rate) - (1.0 - rate) * math.log(1.0 - rate)
+    losses = [np.mean(np.logaddexp(0.0, -signs * run.decision_function(X[1000:]))) for run in runs]
+    assert np.mean(losses) < entropy + 0.015
+
+
 @pytest.mark.parametrize("row_bound", [2.0, 20.0])
 def test_a_bound_far_above_the_rows_costs_no_accuracy(row_bound):
     """Log odds are near those of the best line, whatever norm was declared for the rows."""
@@ -341,7 +354,7 @@ def vectors_of(data, w):
             return np.ones(dim), 1.0
 
     run = type("Run", (), {"objective": type("Objective", (), {"n": 203, "data": data})})
-    Recorded(run, module._Margins(w, None), 1.5, 1.0).calibration(38)
+    Recorded(run, module._Margins(w, None), 1.5, 1.0).calibration(38, 200.0)
     return seen
 
 

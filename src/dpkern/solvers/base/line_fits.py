@@ -68,6 +68,8 @@ class LogOdds:
         move = rate - risk
         self.centre = risk / slope
         self.offset = risk + move**3 / (move**2 + of_risk + of_rate)
+        # 4 r (1 - r), r the rate: the information of its labels, 1 where classes are balanced.
+        self.balance = math.cosh(0.5 * rate) ** -2
         self._n, self._variance = n, of_rate + _OF_OFFSET
 
     def improve(self, residual: float, information: float, std: float) -> None:

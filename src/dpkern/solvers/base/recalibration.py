@@ -77,8 +77,9 @@ _RATES_CLIP, _SCORES_CLIP, _LAST_CLIP = 0.7072, 1.04, 1.008
 _RANGE, _LEAST_SCALE = 2.4, 0.01
 # Scores and information are of margins in a unit that is so many times smaller, and cut.
 _CUT = 2.0
-# What is likely before anything is seen: that margins are too large by this factor.
-_TOO_STEEP = 2.0
+# What is likely before anything is seen: that margins are too large by this factor, and by so many
+# over 4 n mu r (1 - r) times it where that is more, r the released rate.
+_TOO_STEEP, _FEW_LABELS = 2.0, 90.0
 # A slope of fewer standard errors is told.
 _FEW_ERRORS = 1.4
 # Of a temperature: so many over n mu is its share of mu^2, and at least the next; none below the
@@ -355,7 +356,8 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
         if isinstance(loss, MLP):
             return _Scores(run, loss, w, mu).temperature()
         line = _Line(run, margins, float(np.linalg.norm(w)) * data.row_bound, mu)
-        found = line.calibration(len(w))
+        power = power_of_run(objective.n, data.m, plan.trust, plan.budget.mu)
+        found = line.calibration(len(w), power)
         line.forget()
         return found
 
@@ -527,8 +529,8 @@ class _Line(Releases):
         super().__init__(run, mu, margins)
         self._margins, self._largest = margins, _usable(largest)
 
-    def calibration(self, dim: int) -> Calibration:
-        """Return the line of log odds for the margins of a model of so many numbers."""
+    def calibration(self, dim: int, power: float) -> Calibration:
+        """Return the line of log odds for the margins of a model of so many numbers, by n mu."""
         n, slope = self._n, 1.0 / _TOO_STEEP
         mu_p, mu_u, mu_s, mu_r = split_budget(self._mu, _SHARES, _TIMES)
         rates = partial(_Scaled(self._margins, 0.0, _FAR).rates, slope * _FAR)
@@ -538,6 +540,7 @@ class _Line(Releases):
         root, error = self._root(mu_u, _Scaled(self._margins, odds.centre, bound).sizes)
         # With the noise's error, as margins beyond the unit all count for the same.
         unit = min(max(_RANGE * (root + error) ** 2, _LEAST_SCALE), 1.0) * bound
+        slope *= min(odds.balance * power / _FEW_LABELS, 1.0)
         scale, scaled = Scale(n, unit / _CUT, slope), _Scaled(self._margins, odds.centre, unit)
         for _ in range(_STEPS):
             scores = partial(scaled.scores, scale.slope * unit, odds.offset)
