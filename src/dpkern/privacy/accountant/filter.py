@@ -49,10 +49,10 @@ import scipy
 
 from dpkern._typing import FloatArray
 from dpkern.privacy.accountant.profiles import Pair, Profile, Spending, convex_hull
-from dpkern.privacy.guarantees.base import DRAW_ERROR, ConcentratedDP, GaussianDP
-from dpkern.privacy.guarantees.gdp import gdp_epsilon, gdp_mu
+from dpkern.privacy.guarantees.base import DRAW_ERROR
+from dpkern.privacy.guarantees.gdp import GaussianDP, gdp_epsilon, gdp_mu
 from dpkern.privacy.guarantees.rounding import bisect, round_down, round_up, sqrt_down, sqrt_up
-from dpkern.privacy.guarantees.zcdp import zcdp_epsilon, zcdp_rho
+from dpkern.privacy.guarantees.zcdp import ConcentratedDP, zcdp_epsilon, zcdp_rho
 
 # Share of what is left of a limit of delta that one further charge takes where it needs some.
 _SHARE = 1.0 / 16.0

@@ -31,11 +31,12 @@ from numpy.typing import NDArray
 from dpkern._numbers import count, not_negative, positive, probability
 from dpkern.privacy.certificate.certificate import Certificate
 from dpkern.privacy.certificate.secret_samples import SecretSamples
-from dpkern.privacy.guarantees.base import DRAW_ERROR, ConcentratedDP, GaussianDP
-from dpkern.privacy.guarantees.gdp import gdp_epsilon
+from dpkern.privacy.guarantees.base import DRAW_ERROR
+from dpkern.privacy.guarantees.gdp import GaussianDP, gdp_epsilon
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
 from dpkern.privacy.guarantees.selection import Selection
+from dpkern.privacy.guarantees.zcdp import ConcentratedDP
 from dpkern.privacy.sampling.amplification import Events, Sampled, sampled_delta
 
 # Points of a profile at epsilon >= 0, of one of secret samples, which takes longer, the delta after
