@@ -152,7 +152,8 @@ class Run(AbstractContextManager["Run"]):
 
     def first_model(self) -> FloatArray:
         """Return the model that the run begins with, of public numbers and of a release."""
-        return first_model(self)
+        mu = self.plan.recalibration_mu
+        return self.objective.start() if mu is None else first_model(self, mu)
 
     def start_clock(self) -> None:
         """Begin to measure the time of the run."""
