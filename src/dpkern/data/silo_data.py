@@ -312,6 +312,12 @@ class SiloData:
     def _state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__ if name != "_records"}
 
+    def _replaced(self, **values: Any) -> Self:
+        """Return a copy with other attributes, which this package's callers have validated."""
+        copied = object.__new__(type(self))
+        copied._set(**self._state() | values)
+        return copied
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Not __setstate__, which dataclasses overwrite in early releases of Python 3.11.
         return type(self)._restored, (self._state(),)
@@ -389,23 +395,17 @@ class SiloData:
         """
         if self.blocks is not None:
             raise TypeError("data must be in memory to be copied to a card, got records in blocks")
-        moved = object.__new__(type(self))
-        moved._set(**self._state() | {"device": DeviceRows(self, _card.card_of(card))})
-        return moved
+        return self._replaced(device=DeviceRows(self, _card.card_of(card)))
 
     def with_given_targets(self) -> Self:
         """Return the same records with targets from which no middle of bounds is subtracted."""
         middle = self.transform.target_middle
         if middle == 0.0:
             return self
-        changed: dict[str, Any] = {"transform": replace(self.transform, target_middle=0.0)}
-        if self.blocks is None:
-            changed["y"] = frozen(self.y + middle)
-        else:
-            changed["blocks"] = GivenTargets(self.blocks)
-        given = object.__new__(type(self))
-        given._set(**self._state() | changed)
-        return given
+        transform = replace(self.transform, target_middle=0.0)
+        if self.blocks is not None:
+            return self._replaced(transform=transform, blocks=GivenTargets(self.blocks))
+        return self._replaced(transform=transform, y=frozen(self.y + middle))
 
     def each_alone(self, records: NDArray[np.int64]) -> Self:
         """Return a copy of k >= 1 records, by their indices, each a silo by itself."""
@@ -413,9 +413,7 @@ class SiloData:
 
     def part(self, records: NDArray[np.int64], offsets: NDArray[np.int64]) -> Self:
         """Return a copy of records, by their indices, in silos that may divide a person."""
-        part = object.__new__(type(self))
-        part._set(**self._state())
-        part._set(
+        return self._replaced(
             X=frozen_matrix(self.X[records]),
             y=frozen(self.y[records]),
             offsets=frozen(offsets),
@@ -430,7 +428,6 @@ class SiloData:
                 for name in BESIDE_ROWS
             },
         )
-        return part
 
     @classmethod
     def from_silos(
