@@ -94,23 +94,13 @@ def run(arguments: argparse.Namespace) -> None:
         draws = 1
         _output.remark("one run in place of several draws: without noise they are all the same")
 
-    results: list[SolverResult] = []
     accountant = None if ledger is None else Accountant(ledger)
     parameters |= {"budget": budget, "progress": sys.stderr.isatty()}
     parameters |= {"inference": True} if arguments.inference else {}
     if accountant is not None:
         parameters["accountant"] = accountant
-    try:
-        for r in range(draws):
-            seed = None if arguments.noise_seed is None else arguments.noise_seed + r
-            results.append(solve(solver, data, rng=seed, **parameters).with_names(**texts))
-    except BaseException as error:
-        if results:
-            error.add_note(f"released before that: all of {len(results)} finished draws")
-        raise
-
-    first = results[0]
-    together = first.privacy
+    results = _draws(solver, data, parameters, texts, draws, arguments.noise_seed)
+    first, together = results[0], results[0].privacy
     if budget is not None and draws > 1:
         together = compose_sequential(*(result.privacy for result in results))
         spent = _output.epsilon_text(together, typing.cast(float, budget.delta))
@@ -133,6 +123,27 @@ def run(arguments: argparse.Namespace) -> None:
         lines.append(("ledger", _output.ledger_text(accountant)))
     print_lines(lines)
     _output.say_certificate(together)
+
+
+def _draws(
+    solver: str,
+    data: SiloData,
+    parameters: dict[str, Any],
+    texts: dict[str, str],
+    draws: int,
+    seed: int | None,
+) -> list[SolverResult]:
+    """Return runs with fresh noise; what was released before an error is a note on it."""
+    results: list[SolverResult] = []
+    try:
+        for r in range(draws):
+            rng = None if seed is None else seed + r
+            results.append(solve(solver, data, rng=rng, **parameters).with_names(**texts))
+    except BaseException as error:
+        if results:
+            error.add_note(f"released before that: all of {len(results)} finished draws")
+        raise
+    return results
 
 
 def _federated_fit(
