@@ -135,7 +135,9 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
             name, help=command.HELP, description=text, allow_abbrev=False
         )
         if name == named:
-            command.add_arguments(parsers[name], argv)
+            command.add_arguments(parsers[name])
+    if named == "fit":
+        fit.describe_solver(parsers[named], argv)
     arguments, rest = parser.parse_known_args(argv)
     parsers[arguments.command].refuse_unknown(rest, argv)
     return arguments

@@ -37,7 +37,7 @@ _PLOT = "dpkern-compare.png"
 _TRUST = str(SHARED["trust"].default)
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "data",

@@ -33,8 +33,7 @@ HELP = "fit a model with one solver and print its certificate"
 _TEST_LABELS = "the score reads the test records without noise: it is not private about them"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
-    """Add the options of this command; those of the solver named in `argv` are listed below."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", nargs="?", help="training records: LIBSVM, CSV or .npz")
     auto = _solvers.AUTO
@@ -60,6 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     sizes = "sizes of the hidden layers; with several classes and without it, softmax regression"
     add("--hidden", type=_arguments.list_of(_arguments.count), metavar="N,N", help=sizes)
     add("--hidden-activation", choices=("relu", "tanh"), help="default: relu")
+
+
+def describe_solver(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    """List the options of the solver that is named in `argv` below those of the command."""
     named = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     named.add_argument("--solver", nargs="?")
     chosen = named.parse_known_args(argv)[0].solver

@@ -29,7 +29,7 @@ from dpkern.solvers import SolverResult, load
 HELP = "predict labels with a saved model"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL", help="what fit --out has saved")
     add("data", metavar="DATA", help="records, with labels or without")

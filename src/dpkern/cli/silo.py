@@ -25,7 +25,7 @@ from dpkern.privacy.accountant.accountant import Accountant
 HELP = "take part in a study with this silo's own records, which stay here"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add = parser.add_argument
     add("data", metavar="DATA", help="this silo's records: LIBSVM, CSV or .npz")
