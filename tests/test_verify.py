@@ -545,6 +545,11 @@ TAKEN_AS_STATED = {
         both(declare(momentum=None), each(**FEWER)),
         "kinds, numbers, sensitivities",
     ),
+    "a new solver that has a floor": (
+        GD,
+        declare(momentum=None, floor=0.1),
+        "kinds, numbers, sensitivities",
+    ),
     "federated gd, smooth penalty": ("federated_gd/central/K3/pl", each(**HALF), "sensitivity"),
     "admm, busiest silo": ("admm/silos/federated/silo", each(per_record=3), "rounds of one user"),
     "fixed point, blocks": ("fixed_point/blocks", each(times=5), "repetitions"),
