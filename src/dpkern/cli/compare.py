@@ -408,7 +408,7 @@ def _begun(*_: object) -> NoReturn:
 
 
 def _check(solver: str, data: SiloData, budget: Budget | None, parameters: dict[str, Any]) -> None:
-    """Raise what a run would raise before its second round; `data` are `without_records`."""
+    """Raise the errors of a run before its second round; `data` are `without_records`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with contextlib.suppress(_Begun):

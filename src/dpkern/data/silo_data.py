@@ -330,7 +330,7 @@ class SiloData:
             return self
         # Pickling loses the read-only flags, without which the row norms could become invalid.
         arrays = {k: v for k, v in state.items() if isinstance(v, np.ndarray)}
-        sparse = is_sparse(self.X)
+        sparse = self.is_sparse
         rows: Any = checked_csr(self.X) if sparse else self.X
         self._set(**{k: frozen(v) for k, v in arrays.items()} | {"X": frozen_matrix(rows)})
         # Out-of-band pickles (protocol 5) and memory maps leave X in a buffer of the caller.
@@ -347,6 +347,12 @@ class SiloData:
     def held(self) -> NDArray[np.bool_]:
         """Mask of the silos whose records are here: of all without a party."""
         return np.diff(self.offsets) > 0
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are CSR, in memory or in blocks."""
+        X = self.X
+        return X.sparse if isinstance(X, AbsentRows) else not isinstance(X, np.ndarray)
 
     @property
     def is_weighted(self) -> bool:
@@ -398,7 +404,7 @@ class SiloData:
         return self._replaced(device=DeviceRows(self, _card.card_of(card)))
 
     def with_given_targets(self) -> Self:
-        """Return the same records with targets from which no middle of bounds is subtracted."""
+        """Return a copy whose targets are as given: no middle of their bounds is subtracted."""
         middle = self.transform.target_middle
         if middle == 0.0:
             return self

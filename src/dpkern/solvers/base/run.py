@@ -63,10 +63,12 @@ class Run(AbstractContextManager["Run"]):
         The objective on the monitor's records.
     history : dict of list
         One public number per update.
-    bound, notes, claim, settled : str, tuple of str, dict or None, int
-        What the solver's certificate says beside its releases, how it bounds them, a paper's claim
-        that is not an epsilon and delta, and how many last gradients must be small for
-        convergence.
+    bound, notes : str, tuple of str
+        How the certificate bounds the releases, "exact" or "upper", and what it says beside them:
+        `qualify` adds to both.
+    claim, settled : dict or None, int
+        A paper's claim that is not an epsilon and delta, and how many last gradients must be small
+        for convergence; a solver may set them before its first release.
     started : str
         When the run began, in whole seconds, UTC.
     in_lockstep : bool
@@ -103,6 +105,11 @@ class Run(AbstractContextManager["Run"]):
         self._learning = LearningWatch(plan.rounds, independent=not plan.declaration.differences)
         self._seconds = {"kernels": 0.0, "noise": 0.0}
         self.start_clock()
+
+    def qualify(self, *notes: str, upper: bool = False) -> None:
+        """Add notes to the certificate, each of them once, and say whether it is an upper bound."""
+        self.notes = tuple(dict.fromkeys((*self.notes, *notes)))
+        self.bound = "upper" if upper else self.bound
 
     @property
     def updates(self) -> int:
