@@ -423,7 +423,7 @@ def excess_risk(
     *,
     n_classes: int = 2,
 ) -> float:
-    """Return what is predicted for d coefficients and x = n mu, or what stands for it.
+    """Return the predicted excess risk of d coefficients, x being n mu or 2 mu / noise.
 
     With K classes x is (2 / K)^(3/2) times as large: what the ten digits of scikit-learn and of
     MNIST show at epsilon 0.5, 1 and 3, within a factor of 2.
@@ -436,7 +436,7 @@ def excess_risk(
 def expected_seconds(
     solver: str, n: int, d: int, steps: int, pace: float, constants: tuple[float, float]
 ) -> float:
-    """Return what is predicted for so many steps, a gradient taking `pace` for an entry."""
+    """Return the predicted seconds of so many steps; a gradient takes `pace` for an entry."""
     passes, python = constants
     return passes * entries_of_a_run(solver, n, d, steps) * pace + python * steps * 1e-6
 

@@ -66,7 +66,9 @@ def worst_pair(
 def of_own_data(
     data: SiloData, *, trust: str, neighbours: str, how: Arguments
 ) -> tuple[SiloData, SiloData, Arguments]:
-    """Return the same of the user's data, whose first record has the label +1, or else -1.
+    """Return two neighbours made of the user's data, and the arguments of runs on them.
+
+    The first record has the label +1 in one of them, and -1, or none, in the other.
 
     Its row is as long as the row bound allows, along the first feature.
     """

@@ -438,7 +438,7 @@ class _Records:
         classes: ArrayLike | None,
         target_bound: float | tuple[float, float] | None,
     ) -> _Records:
-        """Return them for arrays, or for data, whose blocks are read once."""
+        """Return predictions and labels of arrays, or of data, whose blocks are read once."""
         if not isinstance(X, SiloData):
             if y is None:
                 raise ValueError("y must be given, but beside a SiloData, which has labels")
@@ -598,7 +598,7 @@ def _function(model: Any, method: str) -> Callable[[Any], Any]:
 
 
 def _numbers(predicted: Any) -> FloatArray:
-    """Return what a model predicts as real numbers."""
+    """Return predictions as real numbers; raise TypeError for any others."""
     try:
         values = np.asarray(predicted)
         if values.dtype.kind not in "biuf":

@@ -118,7 +118,7 @@ class Bound:
         return type(self)(epsilon=round_up(r * Fraction(self.epsilon)), delta=delta)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is given, for JSON."""
+        """Return the bounds that are given as a dictionary of JSON types."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         if self.minimiser is not None:
             values["minimiser"] = asdict(self.minimiser)
@@ -161,7 +161,7 @@ class _SecretSamples:
         return max(sampled_delta(events, epsilon, self.neighbours) for events in self.silos)
 
     def beside(self, mu: float) -> Self:
-        """Return the same with a mu-GDP release about all records."""
+        """Return these events with a mu-GDP release about all records."""
         gaussian = Sampled.of(None, 0, 1.0 / mu * (1.0 - 2.0**-50))
         with_it = (_added(events, frozenset({(gaussian, 1)})) for events in self.silos)
         return type(self)(frozenset(with_it), self.neighbours)

@@ -175,7 +175,7 @@ class Release:
         return tuple(every[one] for one in once)
 
     def mu_squared_once(self) -> tuple[Fraction | None, ...]:
-        """Return the same of one repetition.
+        """Return D^2/s^2 of one repetition per silo; None for infinity.
 
         Binomial noise has the mu of `guarantees.binomial`.
         """

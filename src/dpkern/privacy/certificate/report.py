@@ -56,7 +56,7 @@ def report(certificate: "Certificate", width: int = 88) -> str:
 
 
 def html(certificate: "Certificate") -> str:
-    """Return the same for a notebook, with all but the guarantee and its adversary folded."""
+    """Return a certificate as HTML, with all but the guarantee and its adversary folded."""
     rows, identity = _entries(certificate), identity_rows(certificate)
     first, rest = [name for name, _ in rows].index("arithmetic") + 1, ""
     title = TITLE if certificate.noise == "os" else f"{TITLE}, {_seeded(certificate)}"
@@ -105,7 +105,7 @@ def _entries(certificate: "Certificate") -> list[tuple[str, str]]:
 
 
 def identity_rows(certificate: "Certificate") -> list[tuple[str, str]]:
-    """Return what a certificate is of, and one sentence for people."""
+    """Return the rows of names, sources, model and start, and one sentence for people."""
     c = certificate
     sources: dict[str, list[str]] = {}
     for name, source in c.sources.items():

@@ -151,7 +151,7 @@ class GaussianSum:
     def sums_of_parts(
         self, parts: Iterable[tuple[Vectors, int]], n_threads: int | None = None
     ) -> NDArray[np.float64]:
-        """Return what `sums` does of all records as one, of parts: vectors, and how many."""
+        """Return the exact sum of all records as one, from parts: vectors, and their number."""
         assert self.grid is not None
         how, total = (self._clip, self.grid, n_threads), np.zeros((1, self._dim), np.int64)
         for vectors, n in parts:
@@ -167,7 +167,7 @@ class GaussianSum:
         together: bool = False,
         by: Reduction | None = None,
     ) -> NDArray[np.float64]:
-        """Return what `sums` does for records in memory or in blocks.
+        """Return the exact sums over silos (m, d) of records in memory or in blocks, saturated.
 
         `vectors` is a function of the data, or of a block of them, that returns that of a slice; it
         is picklable where the records are elsewhere. `together` takes all silos as one; blocks that
@@ -252,7 +252,7 @@ class GaussianSum:
     def release_results(
         self, steps: int, compute: Callable[..., NDArray[np.float64]], most: Sequence[float]
     ) -> NDArray[np.float64]:
-        """Return what `release_steps` does, one result per silo, of those in other processes too.
+        """Return the results of `release_steps` by silo, of those in other processes too.
 
         Every silo sends its result alone, which is less than what is recorded; `most` are the
         largest plausible norms of results.
