@@ -184,14 +184,10 @@ def read_csv(
         )
     names = first[1] if has_names else None
     n_others = width - (silo_column is not None) - (person is not None)
-    if target is None and (
-        labelled or (n_others != n_features and (names or [""])[-1] not in (feature_names or ()))
-    ):
-        columns = _columns(path, names, width, -1, silo_column, person)
-        _check_names(path, columns, [*columns.features, width - 1])
-    else:
-        columns = _columns(path, names, width, target, silo_column, person)
-        _check_names(path, columns, columns.features)
+    ends_in_feature = (names or [""])[-1] in (feature_names or ())
+    takes_last = target is None and (labelled or (n_others != n_features and not ends_in_feature))
+    columns = _columns(path, names, width, -1 if takes_last else target, silo_column, person)
+    _check_names(path, columns, [*columns.features, width - 1] if takes_last else columns.features)
     cure = "labels are named by target=NAME, other columns must leave the file"
     refuse_other_names(columns.feature_names, feature_names, str(path), cure)
     refuse_width(path, len(columns.features), n_features)
@@ -235,7 +231,7 @@ def _columns(
         if k is not None and k == also:
             raise ValueError(f"{path}: {one} and {other} must be two columns, got {k} for both")
     features = [k for k in range(width) if k not in own.values()]
-    return _Columns(width, names, features, *own.values())
+    return _Columns(width, names, features, own["target"], own["silo_column"], own["person"])
 
 
 def _check_names(path: Path, columns: _Columns, named: list[int]) -> None:

@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
@@ -347,31 +347,13 @@ class Run(AbstractContextManager["Run"]):
             "schema": data.schema,
             "calibration": calibration,
         }
-        certificate = Certificate.from_ledger(
-            self.ledger,
-            trust=self.plan.trust,
-            noise=self.stream.kind,
-            neighbours=self.plan.neighbours,
-            declared=declared(self),
-            claimed=self.plan.claimed if self.claim is None else self.claim,
-            bound=self.bound,
-            notes=(*self.notes, *notes_on_data(self), *(() if self.charge is None else (CHARGED,))),
-            at_delta=None if self.plan.budget is None else self.plan.arguments["budget"].delta,
-            model=model_digest(stored_model(**fitted)) if np.isfinite(w).all() else None,
-            started=self.started,
-            sources=sources(self),
-        )
-        if self.plan.persons is not None:
-            certificate = self.plan.persons.certificate(certificate)
+        certificate = self._certificate(stored_model(**fitted) if np.isfinite(w).all() else None)
         if self.charge is not None and self.ended is None:
             self.charge.settle(certificate)
         total = time.perf_counter() - self._begin
-        norms = self.history["gradient_norm"]
-        converged = len(norms) >= self.settled and max(norms[-self.settled :]) <= 1e-6
-        converged = converged and self.ended is None
-        finding = (
-            "" if converged or self.plan.budget is None or self.ended else self._learning.finding()
-        )
+        converged = self._has_converged()
+        silent = converged or self.plan.budget is None or self.ended is not None
+        finding = "" if silent else self._learning.finding()
         if calibration is not None:
             finding = calibration.finding
         return SolverResult(
@@ -387,6 +369,34 @@ class Run(AbstractContextManager["Run"]):
             noise=noise,
             inference=inference,
         )
+
+    def _certificate(self, model: Mapping[str, Any] | None) -> Certificate:
+        """Return the certificate of all releases so far, and of the model that follows from them.
+
+        `model` has all that predicts (`stored_model`); None where it is not finite.
+        """
+        plan = self.plan
+        certificate = Certificate.from_ledger(
+            self.ledger,
+            trust=plan.trust,
+            noise=self.stream.kind,
+            neighbours=plan.neighbours,
+            declared=declared(self),
+            claimed=plan.claimed if self.claim is None else self.claim,
+            bound=self.bound,
+            notes=(*self.notes, *notes_on_data(self), *(() if self.charge is None else (CHARGED,))),
+            at_delta=None if plan.budget is None else plan.arguments["budget"].delta,
+            model=None if model is None else model_digest(model),
+            started=self.started,
+            sources=sources(self),
+        )
+        return certificate if plan.persons is None else plan.persons.certificate(certificate)
+
+    def _has_converged(self) -> bool:
+        """Whether the last released gradients are small, and no error ended the run."""
+        norms = self.history["gradient_norm"]
+        small = len(norms) >= self.settled and max(norms[-self.settled :]) <= 1e-6
+        return small and self.ended is None
 
 
 def begin(
