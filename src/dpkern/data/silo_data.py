@@ -419,7 +419,9 @@ class SiloData:
 
     def part(self, records: NDArray[np.int64], offsets: NDArray[np.int64]) -> Self:
         """Return a copy of records, by their indices, in silos that may divide a person."""
-        return self._replaced(
+        part = object.__new__(type(self))
+        part._set(**self._state())
+        part._set(
             X=frozen_matrix(self.X[records]),
             y=frozen(self.y[records]),
             offsets=frozen(offsets),
@@ -434,6 +436,7 @@ class SiloData:
                 for name in BESIDE_ROWS
             },
         )
+        return part
 
     @classmethod
     def from_silos(
