@@ -22,7 +22,7 @@ from dpkern.privacy import Certificate, compose_sequential, gdp_epsilon, gdp_mu
 from dpkern.privacy.accountant.accountant import CHARGED
 from dpkern.privacy.accountant.charges import Charge
 from dpkern.privacy.accountant.profiles import Bound, Spending
-from dpkern.privacy.guarantees.base import GaussianDP
+from dpkern.privacy.guarantees.gdp import GaussianDP
 
 DELTA = 1e-6
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"

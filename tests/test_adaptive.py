@@ -14,9 +14,9 @@ from dpkern.privacy import Certificate, gdp_delta, gdp_epsilon, gdp_mu
 from dpkern.privacy.accountant import filter as adaptive
 from dpkern.privacy.accountant.filter import Cost, gaussian_mu, pair_epsilon, pure_mu, splits_of
 from dpkern.privacy.accountant.profiles import Bound, Pair, Spending, convex_hull
-from dpkern.privacy.guarantees.base import ConcentratedDP, GaussianDP
+from dpkern.privacy.guarantees.gdp import GaussianDP
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
-from dpkern.privacy.guarantees.zcdp import zcdp_delta
+from dpkern.privacy.guarantees.zcdp import ConcentratedDP, zcdp_delta
 
 DELTA = 1e-6
 BUDGETS = [(0.1, 1e-9), (1.0, 1e-6), (3.0, 1e-18), (8.0, 1e-5)]

@@ -284,10 +284,10 @@ def test_what_privacy_offers_is_what_a_user_needs():
 
 
 def test_kernels_are_files_of_one_idea_beside_each_other(source_tree):
-    """Arguments know of no grid, no several models and no sweeps, and none of these of a kernel;
+    """Arguments know of no grid and no sweeps, and none of these of a kernel;
     kernels know of no other kernel and of no data."""
     folder = source_tree / "src" / "dpkern" / "kernels"
-    helpers = {"_arguments": set(), "grids": {"_arguments"}, "_several": {"_arguments"}}
+    helpers = {"_arguments": set(), "grids": {"_arguments"}}
     helpers |= {"_sweeps": {"_arguments", "grids"}, "_card": {"_arguments"}}
     helpers |= {"_gpu": {"_arguments", "_card"}, "_blocks": {"_arguments"}}
     for path in folder.glob("*.py"):

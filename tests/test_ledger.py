@@ -24,7 +24,7 @@ from dpkern.privacy import (
 )
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.serialization import digest
-from dpkern.privacy.guarantees.base import GaussianDP
+from dpkern.privacy.guarantees.gdp import GaussianDP
 
 positive = st.floats(1e-100, 1e100)
 grids = st.integers(-400, 400).map(lambda e: 2.0**e)
@@ -513,7 +513,10 @@ def test_stored_certificates_with_wrong_fields_are_refused():
         ({"n_draws": -1}, r"n_draws must .*got -1"),
         ({"version": 1}, "version must be 2, the one that this release of dpkern reads, got 1"),
         ({"format": "another"}, "values must be a certificate"),
-        ({"guarantee": stored["guarantee"] | {"law": {"name": "new"}}}, "law must be 'gaussian'"),
+        (
+            {"guarantee": stored["guarantee"] | {"law": {"name": "new"}}},
+            "law must be 'concentrated' or 'gaussian' or 'objective",
+        ),
     ):
         assert_refused(message, edited, **changes)
     with pytest.raises(ValueError, match=r"digest must be .* it has been edited"):

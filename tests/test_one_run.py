@@ -18,7 +18,7 @@ from dpkern.auditing.bounds import audit_scores
 from dpkern.auditing.canaries import Canaries, Projections, WithCanaries, scores
 from dpkern.auditing.one_run import _refuted
 from dpkern.models.oracles import effective_rows
-from dpkern.privacy.guarantees.base import NO_GUARANTEE
+from dpkern.privacy.guarantees.gdp import NO_GUARANTEE
 
 BUDGET = dpk.Budget(epsilon=8.0, delta=1e-5)
 

@@ -10,8 +10,7 @@ from scipy.special import comb
 
 from dpkern.privacy import Certificate, gdp_delta, gdp_epsilon, zcdp_delta
 from dpkern.privacy.accountant.profiles import Bound, Spending, _composed, _delta
-from dpkern.privacy.guarantees.base import GaussianDP
-from dpkern.privacy.guarantees.gdp import gdp_delta_upper
+from dpkern.privacy.guarantees.gdp import GaussianDP, gdp_delta_upper
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.selection import Selection
 from dpkern.privacy.sampling.amplification import Sampled, sampled_delta

@@ -23,7 +23,8 @@ from dpkern.privacy import (
     gdp_mu,
 )
 from dpkern.privacy.certificate.ledger import Ledger
-from dpkern.privacy.guarantees.base import ConcentratedDP, GaussianDP
+from dpkern.privacy.guarantees.gdp import GaussianDP
+from dpkern.privacy.guarantees.zcdp import ConcentratedDP
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.channel import Channel
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum

@@ -30,11 +30,12 @@ from dpkern.cli import main
 from dpkern.privacy import Certificate, compose_parallel, compose_sequential
 from dpkern.privacy.certificate.ledger import Ledger, Release, draws_of_group
 from dpkern.privacy.certificate.serialization import digest
-from dpkern.privacy.guarantees.base import ConcentratedDP, GaussianDP
 from dpkern.privacy.guarantees.curves import epsilon_curve, trade_off
+from dpkern.privacy.guarantees.gdp import GaussianDP
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
 from dpkern.privacy.guarantees.selection import Selection
+from dpkern.privacy.guarantees.zcdp import ConcentratedDP
 from dpkern.verification import verify_certificate
 from dpkern.verification.checks import TAKEN
 from dpkern.verification.recomputation import Guarantee
@@ -542,6 +543,11 @@ TAKEN_AS_STATED = {
     "gd, no solver": (
         GD,
         both(declare(momentum=None), each(**FEWER)),
+        "kinds, numbers, sensitivities",
+    ),
+    "a new solver that has a floor": (
+        GD,
+        declare(momentum=None, floor=0.1),
         "kinds, numbers, sensitivities",
     ),
     "federated gd, smooth penalty": ("federated_gd/central/K3/pl", each(**HALF), "sensitivity"),

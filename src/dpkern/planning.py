@@ -319,13 +319,20 @@ def plan(
     }
     if inference:
         return Plan(n, d, budget, (), arguments, forecast(numbers, phi, n, rate))
-    pace = seconds_of_an_entry(n, d)
-    stated = {"trust": trust, "neighbours": neighbours, "budget": budget, "calibration": "sound"}
     # Hidden local steps have no bound for added records, nor for other than linear models.
     hidden_sizes = neighbours == "add_remove"
-    of_recalibration = phi.name == "logistic" or phi.task == "regression"
+    planner = _Planner(
+        numbers,
+        n,
+        K,
+        m,
+        stated={"trust": trust, "neighbours": neighbours, "budget": budget, "calibration": "sound"},
+        transport=transport,
+        recalibrated=phi.name == "logistic" or phi.task == "regression",
+        pace=seconds_of_an_entry(n, d),
+    )
     rows = [
-        _planned(name, numbers, stated, n, K, pace, m, transport, of_recalibration)
+        planner.row(name)
         for name, solver in SOLVERS.items()
         if trust in solver.declaration.trusts
         and (K == 2 or solver.declaration.models == "any")
@@ -356,63 +363,97 @@ def _check_inference(phi: Loss, trust: str, K: int, l2: float, transport: str | 
             raise ValueError(f"{name} must be {allowed} with inference=True, got {value!r}")
 
 
-def _planned(
-    name: str,
-    numbers: PublicNumbers,
-    stated: dict[str, Any],
-    n: int,
-    K: int,
-    pace: float,
-    m: int,
-    transport: str | None,
-    recalibrated: bool,
-) -> Planned:
-    declaration, d = SOLVERS[name].declaration, numbers.dim
-    assert declaration.error
-    assert declaration.seconds
-    given = {k: o.default for k, o in (SHARED | declaration.own).items()} | stated
-    if numbers.trust == "silo" or transport is not None:
-        given |= declaration.of_silos
-    share = Share(0.0)
-    secret = given.get("sampling") == AMPLIFIES[given["neighbours"]]
-    if recalibrated and not secret:
-        power = power_of_run(n, m, numbers.trust, numbers.mu)
-        share = Share.of_targets(power, d)
-        if numbers.labels:
-            share = Share.of_labels(power, d if K == 2 else K * d, several=K > 2)
-        numbers = replace(numbers, mu=math.sqrt(1.0 - share.value) * numbers.mu)
-    found = declaration.settings(numbers, given)
-    # Rounds that are fixed by default take their time and their noise too.
-    settings = {
-        k: v
-        for k, v in found.items()
-        if is_auto(given.get(k)) or (k == "rounds" and k in declaration.own)
-    }
-    rounds, steps = settings.get("rounds", 1), settings.get("local_steps", 1)
-    clip = float(found["clip"])
-    hidden = steps > 1 and numbers.trust == "central"
-    releases = rounds if hidden else rounds * steps
-    noise = numbers.noise * clip * math.sqrt(releases) / numbers.mu
-    if not declaration.gaussian:
-        noise /= _PERTURBED_SHARE
-    outputs, messages = K if K > 2 else 1, 0.0
-    if transport is not None:  # of gradients, and of Hessians beside them
-        exchanges = rounds if declaration.sends_models else releases
-        of_silo, of_number = _TRANSPORTS[transport]
-        sizes = [outputs * d, outputs * d * (outputs * d + 1) // 2][: 1 + declaration.hessians]
-        messages = exchanges * m * sum(of_silo + of_number * size for size in sizes)
-    steps = found.get("passes", rounds * steps)
-    x = 2.0 * numbers.mu / numbers.noise
-    passes = declaration.in_blocks * steps + share.passes(n)
-    return Planned(
-        solver=name,
-        settings=settings,
-        noise=noise,
-        signal=clip / math.sqrt(d * outputs),
-        error=excess_risk(d, x, declaration.error, n_classes=K),
-        seconds=outputs * expected_seconds(name, n, d, steps, pace, declaration.seconds) + messages,
-        passes=passes if declaration.in_blocks and K == 2 else None,
-    )
+@dataclass(frozen=True)
+class _Planner:
+    """Predicts runs of solvers on data with the same public numbers.
+
+    Attributes
+    ----------
+    numbers : PublicNumbers
+    n, n_classes, m : int
+        Numbers of records, of classes and of silos.
+    stated : dict
+        Arguments that all solvers are given.
+    transport : str or None
+        How silos in processes of their own reach each other.
+    recalibrated : bool
+        Whether a part of the budget is for a recalibration.
+    pace : float
+        Seconds that a gradient takes for an entry of the records.
+    """
+
+    numbers: PublicNumbers
+    n: int
+    n_classes: int
+    m: int
+    stated: dict[str, Any]
+    transport: str | None
+    recalibrated: bool
+    pace: float
+
+    def row(self, name: str) -> Planned:
+        """Return the settings of a solver and what they lead to."""
+        declaration, d, K = SOLVERS[name].declaration, self.numbers.dim, self.n_classes
+        assert declaration.error
+        assert declaration.seconds
+        given = {k: o.default for k, o in (SHARED | declaration.own).items()} | self.stated
+        if self.numbers.trust == "silo" or self.transport is not None:
+            given |= declaration.of_silos
+        share = self._share(given)
+        numbers = replace(self.numbers, mu=math.sqrt(1.0 - share.value) * self.numbers.mu)
+        found = declaration.settings(numbers, given)
+        # Rounds that are fixed by default take their time and their noise too.
+        settings = {
+            k: v
+            for k, v in found.items()
+            if is_auto(given.get(k)) or (k == "rounds" and k in declaration.own)
+        }
+        rounds, steps = settings.get("rounds", 1), settings.get("local_steps", 1)
+        clip = float(found["clip"])
+        hidden = steps > 1 and numbers.trust == "central"
+        releases = rounds if hidden else rounds * steps
+        noise = numbers.noise * clip * math.sqrt(releases) / numbers.mu
+        if not declaration.gaussian:
+            noise /= _PERTURBED_SHARE
+        outputs = K if K > 2 else 1
+        messages = self._seconds_of_messages(
+            rounds if declaration.sends_models else releases,
+            outputs * d,
+            hessians=declaration.hessians,
+        )
+        steps = found.get("passes", rounds * steps)
+        passes = declaration.in_blocks * steps + share.passes(self.n)
+        seconds = expected_seconds(name, self.n, d, steps, self.pace, declaration.seconds)
+        x = 2.0 * numbers.mu / numbers.noise
+        return Planned(
+            solver=name,
+            settings=settings,
+            noise=noise,
+            signal=clip / math.sqrt(d * outputs),
+            error=excess_risk(d, x, declaration.error, n_classes=K),
+            seconds=outputs * seconds + messages,
+            passes=passes if declaration.in_blocks and K == 2 else None,
+        )
+
+    def _share(self, given: Mapping[str, Any]) -> Share:
+        """Return the share of mu^2 for a recalibration."""
+        secret = given.get("sampling") == AMPLIFIES[given["neighbours"]]
+        if secret or not self.recalibrated:
+            return Share(0.0)
+        numbers, K = self.numbers, self.n_classes
+        power = power_of_run(self.n, self.m, numbers.trust, numbers.mu)
+        if not numbers.labels:
+            return Share.of_targets(power, numbers.dim)
+        d = numbers.dim if K == 2 else K * numbers.dim
+        return Share.of_labels(power, d, several=K > 2)
+
+    def _seconds_of_messages(self, exchanges: int, size: int, *, hessians: bool) -> float:
+        """Return the seconds for so many messages of every silo, of gradients and of Hessians."""
+        if self.transport is None:
+            return 0.0
+        of_silo, of_number = _TRANSPORTS[self.transport]
+        sizes = [size, size * (size + 1) // 2][: 1 + hessians]
+        return exchanges * self.m * sum(of_silo + of_number * size for size in sizes)
 
 
 def excess_risk(
@@ -423,7 +464,7 @@ def excess_risk(
     *,
     n_classes: int = 2,
 ) -> float:
-    """Return what is predicted for d coefficients and x = n mu, or what stands for it.
+    """Return the predicted excess risk of d coefficients, x being n mu or 2 mu / noise.
 
     With K classes x is (2 / K)^(3/2) times as large: what the ten digits of scikit-learn and of
     MNIST show at epsilon 0.5, 1 and 3, within a factor of 2.
@@ -436,7 +477,7 @@ def excess_risk(
 def expected_seconds(
     solver: str, n: int, d: int, steps: int, pace: float, constants: tuple[float, float]
 ) -> float:
-    """Return what is predicted for so many steps, a gradient taking `pace` for an entry."""
+    """Return the predicted seconds of so many steps; a gradient takes `pace` for an entry."""
     passes, python = constants
     return passes * entries_of_a_run(solver, n, d, steps) * pace + python * steps * 1e-6
 

@@ -413,7 +413,7 @@ class _Measure:
         mu: float,
         stream: NoiseStream,
     ) -> tuple[float, float, Release]:
-        """Return what orders models, the score, and its release."""
+        """Return the noisy number by which models are ordered, the score, and the release."""
         if not np.isfinite(result.w).all():
             raise ValueError("the model must be finite")
         channel = Channel(Ledger(), stream, SEEN_BY["central"])

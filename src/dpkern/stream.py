@@ -41,7 +41,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def this_process() -> tuple[int, int]:
-    """Return what no other process has, forked children included."""
+    """Return a key that no other process has, forked children included."""
     # Neither suffices alone: a child can have its parent's process id (1 in a new namespace), and
     # forks from C are not counted.
     return os.getpid(), _forks

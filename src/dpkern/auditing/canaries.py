@@ -101,8 +101,7 @@ class Canaries:
             warnings.simplefilter("ignore", ScaleWarning)
             joined = SiloData(X, y, offsets, **options)
         # Targets are less their middle already.
-        joined._set(notes=data.notes, transform=data.transform)
-        return joined
+        return joined._replaced(notes=data.notes, transform=data.transform)
 
     def gradient(self, i: int) -> tuple[IntArray, FloatArray]:
         """Return the coordinates in which the gradient of canary i is not zero, and its entries."""

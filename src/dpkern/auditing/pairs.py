@@ -66,7 +66,9 @@ def worst_pair(
 def of_own_data(
     data: SiloData, *, trust: str, neighbours: str, how: Arguments
 ) -> tuple[SiloData, SiloData, Arguments]:
-    """Return the same of the user's data, whose first record has the label +1, or else -1.
+    """Return two neighbours made of the user's data, and the arguments of runs on them.
+
+    The first record has the label +1 in one of them, and -1, or none, in the other.
 
     Its row is as long as the row bound allows, along the first feature.
     """
@@ -95,17 +97,14 @@ def of_own_data(
         X, y = data.X.copy(), data.y.copy()
         X[0], y[0] = row, label
         names = classes[(y > 0.0).astype(int)]
-        return noted(SiloData(X, names, data.offsets, **options))
-
-    def noted(made: SiloData) -> SiloData:
-        made._set(notes=data.notes)
-        return made
+        return SiloData(X, names, data.offsets, **options)._replaced(notes=data.notes)
 
     arguments = {**how, "trust": trust, "neighbours": neighbours}
     inside, outside = with_label(1.0), with_label(-1.0)
     if neighbours == "add_remove":
         offsets = np.maximum(data.offsets - 1, 0)
         names = classes[(data.y[1:] > 0.0).astype(int)]
-        outside = noted(SiloData(data.X[1:].copy(), names, offsets, **options))
+        made = SiloData(data.X[1:].copy(), names, offsets, **options)
+        outside = made._replaced(notes=data.notes)
         arguments.setdefault("public_size", data.sizes.tolist())
     return inside, outside, arguments

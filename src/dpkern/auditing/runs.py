@@ -53,7 +53,7 @@ class Pair:
         return transcript.entries
 
     def separation(self) -> float:
-        """Return how far the sums on one data set are from those on the other, in stds of noise.
+        """Return the distance of the sums on the two data sets, in stds of the noise.
 
         Both are shown the releases of one run.
         """

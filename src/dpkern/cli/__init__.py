@@ -128,12 +128,16 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"dpkern {version('dpkern')}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     parsers: dict[str, Parser] = {}
+    named = next((word for word in argv if not word.startswith("-")), None)
     for name, command in _COMMANDS.items():
         text = f"{command.HELP[0].upper()}{command.HELP[1:]}."
         parsers[name] = commands.add_parser(
             name, help=command.HELP, description=text, allow_abbrev=False
         )
-        command.add_arguments(parsers[name], argv)
+        if name == named:
+            command.add_arguments(parsers[name])
+    if named == "fit":
+        fit.describe_solver(parsers[named], argv)
     arguments, rest = parser.parse_known_args(argv)
     parsers[arguments.command].refuse_unknown(rest, argv)
     return arguments

@@ -297,7 +297,7 @@ def data_lines(source: Source, data: SiloData, arguments: argparse.Namespace) ->
     origin = "as the data say"
     if data.silo_names is None:
         origin = f"{arguments.split or SPLIT} split, seed {arguments.seed}"
-    sparse = is_sparse(data.X)
+    sparse = data.is_sparse
     features = f"{data.n_features} {'sparse ' if sparse else ''}features"
     features += " and an intercept" if data.intercept else ""
     labels, edges = f": {data.task}", None if data.schema is None else data.schema.intervals

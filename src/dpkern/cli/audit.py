@@ -10,7 +10,7 @@ from dpkern.solvers.base.options import SHARED
 HELP = "try to refute a solver's certificate by thousands of runs on neighbouring data"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("solver", metavar="SOLVER", choices=tuple(SOLVERS), help=", ".join(SOLVERS))
     add("--epsilon", type=float, default=4.0, help="budget of one run (default: 4)")

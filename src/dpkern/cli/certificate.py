@@ -13,7 +13,7 @@ from dpkern.solvers import load
 HELP = "print a model's certificate, write it as a page of HTML, or sign it"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add = parser.add_argument
     add("file", metavar="FILE", help="a model, or a certificate's JSON")

@@ -37,7 +37,7 @@ _PLOT = "dpkern-compare.png"
 _TRUST = str(SHARED["trust"].default)
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "data",
@@ -408,7 +408,7 @@ def _begun(*_: object) -> NoReturn:
 
 
 def _check(solver: str, data: SiloData, budget: Budget | None, parameters: dict[str, Any]) -> None:
-    """Raise what a run would raise before its second round; `data` are `without_records`."""
+    """Raise the errors of a run before its second round; `data` are `without_records`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with contextlib.suppress(_Begun):

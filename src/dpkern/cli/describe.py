@@ -16,7 +16,7 @@ from dpkern.privacy.accountant.accountant import Accountant
 HELP = "release summary statistics of a raw table that a schema describes"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help="raw records")
     add("--schema", metavar="FILE.json", required=True, help="their public description")

@@ -16,7 +16,7 @@ HELP = "release scores of a saved model on labelled records that it was not fitt
 _GIVEN = ("threshold", "bins", "neighbours", "public_size")
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL", nargs="?", help="what fit --out has saved")
     add("data", metavar="DATA", nargs="?", help="labelled records, not those of the fit")

@@ -36,7 +36,7 @@ dpkern predict model.npz new.csv --probabilities --out predictions.csv
 _SIZES = {"train.csv": 20_000, "test.csv": 8_000, "new.csv": 10}
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a new folder, or an empty one")
 
 

@@ -17,7 +17,7 @@ _KINDS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL", help="what fit --out has saved")
     kinds = "; ".join(f"{kind}: {what}" for kind, what in _KINDS.items())

@@ -11,7 +11,7 @@ from dpkern.cli._output import print_lines, remark, say
 HELP = "keys for the parties of a study, and the coordinator that silos connect to"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the two actions and their options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     what = "make the keys of a party; existing files are never replaced"

@@ -33,8 +33,7 @@ HELP = "fit a model with one solver and print its certificate"
 _TEST_LABELS = "the score reads the test records without noise: it is not private about them"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
-    """Add the options of this command; those of the solver named in `argv` are listed below."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", nargs="?", help="training records: LIBSVM, CSV or .npz")
     auto = _solvers.AUTO
@@ -60,6 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     sizes = "sizes of the hidden layers; with several classes and without it, softmax regression"
     add("--hidden", type=_arguments.list_of(_arguments.count), metavar="N,N", help=sizes)
     add("--hidden-activation", choices=("relu", "tanh"), help="default: relu")
+
+
+def describe_solver(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    """List the options of the solver that is named in `argv` below those of the command."""
     named = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     named.add_argument("--solver", nargs="?")
     chosen = named.parse_known_args(argv)[0].solver
@@ -94,23 +97,13 @@ def run(arguments: argparse.Namespace) -> None:
         draws = 1
         _output.remark("one run in place of several draws: without noise they are all the same")
 
-    results: list[SolverResult] = []
     accountant = None if ledger is None else Accountant(ledger)
     parameters |= {"budget": budget, "progress": sys.stderr.isatty()}
     parameters |= {"inference": True} if arguments.inference else {}
     if accountant is not None:
         parameters["accountant"] = accountant
-    try:
-        for r in range(draws):
-            seed = None if arguments.noise_seed is None else arguments.noise_seed + r
-            results.append(solve(solver, data, rng=seed, **parameters).with_names(**texts))
-    except BaseException as error:
-        if results:
-            error.add_note(f"released before that: all of {len(results)} finished draws")
-        raise
-
-    first = results[0]
-    together = first.privacy
+    results = _draws(solver, data, parameters, texts, draws, arguments.noise_seed)
+    first, together = results[0], results[0].privacy
     if budget is not None and draws > 1:
         together = compose_sequential(*(result.privacy for result in results))
         spent = _output.epsilon_text(together, typing.cast(float, budget.delta))
@@ -133,6 +126,27 @@ def run(arguments: argparse.Namespace) -> None:
         lines.append(("ledger", _output.ledger_text(accountant)))
     print_lines(lines)
     _output.say_certificate(together)
+
+
+def _draws(
+    solver: str,
+    data: SiloData,
+    parameters: dict[str, Any],
+    texts: dict[str, str],
+    draws: int,
+    seed: int | None,
+) -> list[SolverResult]:
+    """Return runs with fresh noise; what was released before an error is a note on it."""
+    results: list[SolverResult] = []
+    try:
+        for r in range(draws):
+            rng = None if seed is None else seed + r
+            results.append(solve(solver, data, rng=rng, **parameters).with_names(**texts))
+    except BaseException as error:
+        if results:
+            error.add_note(f"released before that: all of {len(results)} finished draws")
+        raise
+    return results
 
 
 def _federated_fit(

@@ -13,7 +13,7 @@ from dpkern.solvers import SOLVERS
 HELP = "what this installation runs on, or the options of a solver"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "solver", metavar="SOLVER", nargs="?", choices=SOLVERS, help="list its options"
     )

@@ -8,7 +8,7 @@ from dpkern.privacy.accountant.accountant import Accountant
 HELP = "what a budget in a file has spent and has left; --epsilon and --delta create one"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", metavar="FILE", help="the file that fit --ledger charges")
     add("--epsilon", type=float, help="budget of everything together, of a new file")

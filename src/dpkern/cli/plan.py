@@ -15,7 +15,7 @@ from dpkern.privacy.accountant.accountant import Accountant
 HELP = "settings, noise, error and time of every solver, from public numbers alone"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     size = _arguments.count
     add("--records", type=size, required=True, metavar="N", help="number of records")

@@ -29,7 +29,7 @@ from dpkern.solvers import SolverResult, load
 HELP = "predict labels with a saved model"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL", help="what fit --out has saved")
     add("data", metavar="DATA", help="records, with labels or without")
@@ -45,47 +45,10 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
         refuse_output(arguments.out, arguments.model, arguments.data)
     model = load(arguments.model)
-    hazards = model.oracle if isinstance(model.oracle, DiscreteHazards) else None
-    if hazards is not None and arguments.decision_values:
-        raise ValueError("--decision-values is for classification; this model predicts risks")
-    for option in ("decision_values", "probabilities"):
-        if getattr(arguments, option) and model.classes is None:
-            name = option.replace("_", "-")
-            raise ValueError(f"--{name} is for classification; this model predicts numbers")
-    if model.schema is not None:
-        refuse_options(
-            arguments, ("target", "silo_column", "header", "sep"), "the model's schema says it"
-        )
-        X, y = _described(arguments.data, model.schema)
-    else:
-        X, y = read_records(
-            arguments.data,
-            **columns(arguments),
-            n_features=model.transform.n_features,
-            classes=model.classes,
-            feature_names=model.feature_names,
-        )
-        check_model_range(arguments.data, X, model)
+    _refuse_values(arguments, model)
+    X, y = _records(arguments, model)
     labels = [str(label) for label in model.predict(X).tolist()]
-    lines = [f"{label}\n" for label in labels]
-    written: dict[str, list[float]] = {}
-    if arguments.decision_values:
-        z = model.decision_function(X)
-        written |= (
-            {"decision_value": z.tolist()} if z.ndim == 1 else _named("decision_value", z, model)
-        )
-    if arguments.probabilities and hazards is not None:
-        survival = model.predict_survival_function(X).T
-        edges = (f"survival_{edge:g}" for edge in hazards.edges)
-        written |= {name: column.tolist() for name, column in zip(edges, survival, strict=True)}
-    elif arguments.probabilities:
-        written |= _named("probability", model.predict_proba(X), model)
-    if written:
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(["label" if hazards is None else "risk", *written])
-        table.writerows(zip(labels, *written.values(), strict=True))
-        lines = [text.getvalue()]
+    lines = _lines(labels, _values(arguments, model, X), model)
     if arguments.out is None:
         sys.stdout.writelines(lines)
         sys.stdout.flush()
@@ -93,13 +56,75 @@ def run(arguments: argparse.Namespace) -> None:
         with replacing(arguments.out) as file:
             file.writelines(line.encode() for line in lines)
         print(f"{len(labels)} predictions in {arguments.out}")
-    if y is None:
-        return
-    # Predictions may be piped into another program, so that remarks go to standard error.
-    stream = sys.stderr if arguments.out is None else sys.stdout
+    if y is not None:
+        # Predictions may be piped into another program, so that remarks go to standard error.
+        stream = sys.stderr if arguments.out is None else sys.stdout
+        print(_score(arguments, model, X, y), file=stream)
+
+
+def _refuse_values(arguments: argparse.Namespace, model: SolverResult) -> None:
+    """Raise ValueError for decision values or probabilities of a model that has none."""
+    if isinstance(model.oracle, DiscreteHazards) and arguments.decision_values:
+        raise ValueError("--decision-values is for classification; this model predicts risks")
+    for option in ("decision_values", "probabilities"):
+        if getattr(arguments, option) and model.classes is None:
+            name = option.replace("_", "-")
+            raise ValueError(f"--{name} is for classification; this model predicts numbers")
+
+
+def _records(
+    arguments: argparse.Namespace, model: SolverResult
+) -> tuple[Matrix, NDArray[Any] | None]:
+    """Return the records of the file as the model takes them, and their labels if it has them."""
+    if model.schema is not None:
+        refuse_options(
+            arguments, ("target", "silo_column", "header", "sep"), "the model's schema says it"
+        )
+        return _described(arguments.data, model.schema)
+    X, y = read_records(
+        arguments.data,
+        **columns(arguments),
+        n_features=model.transform.n_features,
+        classes=model.classes,
+        feature_names=model.feature_names,
+    )
+    check_model_range(arguments.data, X, model)
+    return X, y
+
+
+def _values(
+    arguments: argparse.Namespace, model: SolverResult, X: Matrix
+) -> dict[str, list[float]]:
+    """Return the columns beside the label that are asked for, by their names in the file."""
+    values: dict[str, list[float]] = {}
+    if arguments.decision_values:
+        z = model.decision_function(X)
+        one = z.ndim == 1
+        values |= {"decision_value": z.tolist()} if one else _named("decision_value", z, model)
+    if arguments.probabilities and isinstance(model.oracle, DiscreteHazards):
+        survival = model.predict_survival_function(X).T
+        edges = (f"survival_{edge:g}" for edge in model.oracle.edges)
+        values |= {name: column.tolist() for name, column in zip(edges, survival, strict=True)}
+    elif arguments.probabilities:
+        values |= _named("probability", model.predict_proba(X), model)
+    return values
+
+
+def _lines(labels: list[str], values: dict[str, list[float]], model: SolverResult) -> list[str]:
+    """Return a label a line, or CSV where there are values beside it."""
+    if not values:
+        return [f"{label}\n" for label in labels]
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["risk" if isinstance(model.oracle, DiscreteHazards) else "label", *values])
+    table.writerows(zip(labels, *values.values(), strict=True))
+    return [text.getvalue()]
+
+
+def _score(arguments: argparse.Namespace, model: SolverResult, X: Matrix, y: NDArray[Any]) -> str:
+    """Return the score on labelled records as a line, or why there is none."""
     if not labels_fit(y, model.classes):
-        print("no score: the labels there are not those of the model", file=stream)
-        return
+        return "no score: the labels there are not those of the model"
     task = "regression" if model.classes is None else "classification"
     target = arguments.target
     if model.schema is not None and model.schema.target is not None:
@@ -107,9 +132,9 @@ def run(arguments: argparse.Namespace) -> None:
     of = "" if target is None else f" of {target}"
     found = score(model, X, y)
     if np.isnan(found):
-        print("no score: no event there is known to be before the time of another", file=stream)
-        return
-    print(f"{metric(task, hazards)}{of} {found:.4f} on {len(y)} labelled records", file=stream)
+        return "no score: no event there is known to be before the time of another"
+    hazards = model.oracle if isinstance(model.oracle, DiscreteHazards) else None
+    return f"{metric(task, hazards)}{of} {found:.4f} on {len(y)} labelled records"
 
 
 def _named(name: str, values: FloatArray, model: SolverResult) -> dict[str, list[float]]:

@@ -44,7 +44,7 @@ _NOT_PRIVATE = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help="raw records: CSV with a header or without")
     add("--out", metavar="FILE.json", help="where to write (default: standard output)")

@@ -21,11 +21,12 @@ from dpkern.federated.rehearsal import disclosure, rehearsed
 from dpkern.federated.study import Study
 from dpkern.io import read_table
 from dpkern.privacy.accountant.accountant import Accountant
+from dpkern.solvers import SolverResult
 
 HELP = "take part in a study with this silo's own records, which stay here"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add = parser.add_argument
     add("data", metavar="DATA", help="this silo's records: LIBSVM, CSV or .npz")
@@ -61,19 +62,11 @@ def run(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--name must be one of {', '.join(study.names)}, got {name!r}")
     texts = project.texts_for(arguments.about, study=study.name)
     _refuse_other_study(study, arguments.approve)
-    for path in filter(None, (arguments.out, arguments.certificate)):
-        _output.refuse_output(path, arguments.data, arguments.study)
-    _output.refuse_same(arguments)
-    if study.model is not None and arguments.out is not None:
-        raise ValueError("--out has no use: the study evaluates its model, and makes no other")
+    _refuse_outputs(study, arguments)
     if (arguments.plan is None) != arguments.any_plan:
         raise ValueError("give --plan FILE.json, what this silo has agreed to, or --any-plan")
     agreed = None if arguments.plan is None else Proposal.read(arguments.plan)
-    ledger = project.ledger_for(arguments.ledger)
-    if ledger is None:
-        raise ValueError(f"give --ledger FILE, or a ledger in {_project.FILE}")
-    if not Path(ledger).exists():
-        raise ValueError(f"{ledger}: no such file; dpkern ledger creates one")
+    ledger = _ledger(project, arguments)
     if arguments.dry_run:
         if agreed is None:
             raise ValueError("--dry-run needs --plan FILE.json")
@@ -92,6 +85,44 @@ def run(arguments: argparse.Namespace) -> None:
         ]
     )
     _warn_of_keys(arguments.approve)
+    result = _take_part(study, data, accountant, agreed, arguments)
+    if isinstance(result, Evaluation):
+        say_scores(result)
+        return _output.say_release(arguments, result.privacy.with_names(**texts), [], ledger)
+    result = result.with_names(**texts)
+    lines = [("result", f"{result.message} in {result.timing['total']:.3g} s")]
+    lines += _output.saved(arguments, result, result.privacy)
+    print_lines([*lines, ("ledger", _output.ledger_text(accountant))])
+    _output.say_certificate(result.privacy)
+
+
+def _refuse_outputs(study: Study, arguments: argparse.Namespace) -> None:
+    """Raise ValueError for files that cannot be written, or that there is nothing for."""
+    for path in filter(None, (arguments.out, arguments.certificate)):
+        _output.refuse_output(path, arguments.data, arguments.study)
+    _output.refuse_same(arguments)
+    if study.model is not None and arguments.out is not None:
+        raise ValueError("--out has no use: the study evaluates its model, and makes no other")
+
+
+def _ledger(project: Project, arguments: argparse.Namespace) -> str:
+    """Return the path of the silo's ledger, which must exist."""
+    ledger = project.ledger_for(arguments.ledger)
+    if ledger is None:
+        raise ValueError(f"give --ledger FILE, or a ledger in {_project.FILE}")
+    if not Path(ledger).exists():
+        raise ValueError(f"{ledger}: no such file; dpkern ledger creates one")
+    return ledger
+
+
+def _take_part(
+    study: Study,
+    data: SiloData,
+    accountant: Accountant,
+    agreed: Proposal | None,
+    arguments: argparse.Namespace,
+) -> SolverResult | Evaluation:
+    """Return the result of the study, in which this silo takes part if the plan is agreed to."""
 
     def accept(plan: Proposal) -> None:
         if agreed is not None and plan.to_json() != agreed.to_json():
@@ -104,6 +135,7 @@ def run(arguments: argparse.Namespace) -> None:
     from dpkern.federated.silo import take_part
 
     leave_at_sigterm()
+    name = arguments.name
     identity = read_identity(Path(arguments.keys) / f"{name}.key")
     link = silo_link(
         study,
@@ -114,7 +146,7 @@ def run(arguments: argparse.Namespace) -> None:
     )
     with link:
         try:
-            result = take_part(
+            return take_part(
                 study,
                 name,
                 data,
@@ -133,14 +165,6 @@ def run(arguments: argparse.Namespace) -> None:
                     "wait until the coordinator's --deadline"
                 )
             raise
-    if isinstance(result, Evaluation):
-        say_scores(result)
-        return _output.say_release(arguments, result.privacy.with_names(**texts), [], ledger)
-    result = result.with_names(**texts)
-    lines = [("result", f"{result.message} in {result.timing['total']:.3g} s")]
-    lines += _output.saved(arguments, result, result.privacy)
-    print_lines([*lines, ("ledger", _output.ledger_text(accountant))])
-    _output.say_certificate(result.privacy)
 
 
 def _refuse_other_study(study: Study, approved: str | None) -> None:

@@ -8,7 +8,7 @@ from dpkern.verification import verify
 HELP = "recompute a certificate's figures from its releases, and the digest of its model"
 
 
-def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     what = "a certificate's JSON, a model, or lines of JSON with a certificate each"
     parser.add_argument("file", metavar="FILE", help=what)

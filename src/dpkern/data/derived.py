@@ -74,7 +74,7 @@ class Derived:
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
-        """Return what a JSON object describes; raise TypeError or ValueError if it is wrong."""
+        """Return the derived column of a JSON object; raise if it is wrong."""
         if not isinstance(values, Mapping) or not {"kind", "columns"} <= values.keys():
             raise TypeError(f"derived must be objects with kind and columns, got {values!r}")
         if values["kind"] in _KEYS:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpkern.data.silo_data import SiloData
 from dpkern.data.validation import frozen, frozen_matrix
 
 if TYPE_CHECKING:
+    from dpkern.data.silo_data import SiloData
     from dpkern.party import Party
 
 
@@ -46,9 +46,7 @@ def held_by(party: Party, data: SiloData, sizes: Sequence[int]) -> SiloData:
     offsets = np.zeros(len(counts) + 1, dtype=np.int64)
     if silo is not None:
         offsets[silo + 1 :] = here
-    part = object.__new__(SiloData)
-    part._set(**data._state())
-    part._set(
+    return data._replaced(
         X=frozen_matrix(data.X[:here]),
         y=frozen(data.y[:here]),
         offsets=frozen(offsets),
@@ -59,4 +57,3 @@ def held_by(party: Party, data: SiloData, sizes: Sequence[int]) -> SiloData:
         row_norms=None if data.row_norms is None else frozen(data.row_norms[:here]),
         party=party,
     )
-    return part

@@ -312,6 +312,12 @@ class SiloData:
     def _state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__ if name != "_records"}
 
+    def _replaced(self, **values: Any) -> Self:
+        """Return a copy with other attributes, which this package's callers have validated."""
+        copied = object.__new__(type(self))
+        copied._set(**self._state() | values)
+        return copied
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Not __setstate__, which dataclasses overwrite in early releases of Python 3.11.
         return type(self)._restored, (self._state(),)
@@ -324,7 +330,7 @@ class SiloData:
             return self
         # Pickling loses the read-only flags, without which the row norms could become invalid.
         arrays = {k: v for k, v in state.items() if isinstance(v, np.ndarray)}
-        sparse = is_sparse(self.X)
+        sparse = self.is_sparse
         rows: Any = checked_csr(self.X) if sparse else self.X
         self._set(**{k: frozen(v) for k, v in arrays.items()} | {"X": frozen_matrix(rows)})
         # Out-of-band pickles (protocol 5) and memory maps leave X in a buffer of the caller.
@@ -341,6 +347,12 @@ class SiloData:
     def held(self) -> NDArray[np.bool_]:
         """Mask of the silos whose records are here: of all without a party."""
         return np.diff(self.offsets) > 0
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are CSR, in memory or in blocks."""
+        X = self.X
+        return X.sparse if isinstance(X, AbsentRows) else not isinstance(X, np.ndarray)
 
     @property
     def is_weighted(self) -> bool:
@@ -389,23 +401,17 @@ class SiloData:
         """
         if self.blocks is not None:
             raise TypeError("data must be in memory to be copied to a card, got records in blocks")
-        moved = object.__new__(type(self))
-        moved._set(**self._state() | {"device": DeviceRows(self, _card.card_of(card))})
-        return moved
+        return self._replaced(device=DeviceRows(self, _card.card_of(card)))
 
     def with_given_targets(self) -> Self:
-        """Return the same records with targets from which no middle of bounds is subtracted."""
+        """Return a copy whose targets are as given: no middle of their bounds is subtracted."""
         middle = self.transform.target_middle
         if middle == 0.0:
             return self
-        changed: dict[str, Any] = {"transform": replace(self.transform, target_middle=0.0)}
-        if self.blocks is None:
-            changed["y"] = frozen(self.y + middle)
-        else:
-            changed["blocks"] = GivenTargets(self.blocks)
-        given = object.__new__(type(self))
-        given._set(**self._state() | changed)
-        return given
+        transform = replace(self.transform, target_middle=0.0)
+        if self.blocks is not None:
+            return self._replaced(transform=transform, blocks=GivenTargets(self.blocks))
+        return self._replaced(transform=transform, y=frozen(self.y + middle))
 
     def each_alone(self, records: NDArray[np.int64]) -> Self:
         """Return a copy of k >= 1 records, by their indices, each a silo by itself."""

@@ -233,18 +233,7 @@ def evaluate(
     >>> evaluation = dpkern.evaluate(result, X_test, y_test, budget=budget)
     >>> evaluation.auc, evaluation.scores["auc"].low
     """
-    oracle = getattr(getattr(model, "result_", model), "oracle", None)
-    if isinstance(oracle, DiscreteHazards):
-        raise ValueError(
-            "model must be of classes or of real targets, got hazards of intervals: with all "
-            "records in one place dpkern.evaluation.concordance_index releases the concordance of "
-            "model.predict(X) and the times"
-        )
-    if oracle is not None and neighbours == "add_remove":
-        raise ValueError(
-            f"neighbours must be 'replace_one' for the model {oracle.name!r}, whose predictions of "
-            "a record are rounded by how many others there are, got 'add_remove'"
-        )
+    _check_model(model, neighbours)
     silos = _noisy_silos(X, trust, colluding)
     trust_model, party = trust or "central", None if silos is None else silos.party
     if trust_model not in ("central", "silo"):
@@ -273,14 +262,7 @@ def evaluate(
             if value is not None:
                 raise ValueError(f"{name} must be None for silos, whose {_BY_SILOS}")
     if isinstance(X, Remote):
-        if y is not None or classes is not None:
-            raise ValueError("y and classes must be None beside a Federation: its study has them")
-        if X.model is None or getattr(model, "digest", None) != X.model.digest:
-            stated = "no" if X.model is None else "another"
-            raise ValueError(
-                f"model must be that of the study, which states {stated} model: write it as "
-                '[data] model = "model.npz" in the study of all parties'
-            )
+        _check_study(X, model, y, classes)
         agreed = agreed_arguments(
             model,
             threshold=threshold,
@@ -345,6 +327,34 @@ def evaluate(
         return Evaluation(scores, confidence, privacy)
     public = None if add_remove else n
     return _of_risks(records, edges, threshold, sums, std, pairs, public, confidence, privacy)
+
+
+def _check_model(model: Any, neighbours: str) -> None:
+    """Raise ValueError for a model that has no scores here, or none with these neighbours."""
+    oracle = getattr(getattr(model, "result_", model), "oracle", None)
+    if isinstance(oracle, DiscreteHazards):
+        raise ValueError(
+            "model must be of classes or of real targets, got hazards of intervals: with all "
+            "records in one place dpkern.evaluation.concordance_index releases the concordance of "
+            "model.predict(X) and the times"
+        )
+    if oracle is not None and neighbours == "add_remove":
+        raise ValueError(
+            f"neighbours must be 'replace_one' for the model {oracle.name!r}, whose predictions of "
+            "a record are rounded by how many others there are, got 'add_remove'"
+        )
+
+
+def _check_study(study: Remote, model: Any, y: object, classes: object) -> None:
+    """Raise ValueError unless the study of a federation states this model."""
+    if y is not None or classes is not None:
+        raise ValueError("y and classes must be None beside a Federation: its study has them")
+    if study.model is None or getattr(model, "digest", None) != study.model.digest:
+        stated = "no" if study.model is None else "another"
+        raise ValueError(
+            f"model must be that of the study, which states {stated} model: write it as "
+            '[data] model = "model.npz" in the study of all parties'
+        )
 
 
 def _noisy_silos(X: Any, trust: str | None, colluding: int | None) -> SiloData | None:
@@ -428,7 +438,7 @@ class _Records:
         classes: ArrayLike | None,
         target_bound: float | tuple[float, float] | None,
     ) -> _Records:
-        """Return them for arrays, or for data, whose blocks are read once."""
+        """Return predictions and labels of arrays, or of data, whose blocks are read once."""
         if not isinstance(X, SiloData):
             if y is None:
                 raise ValueError("y must be given, but beside a SiloData, which has labels")
@@ -588,7 +598,7 @@ def _function(model: Any, method: str) -> Callable[[Any], Any]:
 
 
 def _numbers(predicted: Any) -> FloatArray:
-    """Return what a model predicts as real numbers."""
+    """Return predictions as real numbers; raise TypeError for any others."""
     try:
         values = np.asarray(predicted)
         if values.dtype.kind not in "biuf":

@@ -7,7 +7,9 @@ import math
 import re
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -18,15 +20,15 @@ from dpkern.data.validation import in_columns
 from dpkern.io.files import opened, other_format
 from dpkern.io.table import Table, parse_groups, parse_labels, refuse_width
 
+_Row: TypeAlias = tuple[int, list[str]]  # number of its line, and its fields
+
 _MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})
 _SEPARATORS = ",;\t|"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3},\d{3}")
 
 
-def csv_rows(
-    path: Path, sep: str | None = None, comment: str | None = None
-) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(path: Path, sep: str | None = None, comment: str | None = None) -> Iterator[_Row]:
     """Yield line number and stripped fields of every row that is not blank.
 
     The default of `sep` is the one of comma, semicolon, tab and bar that fits the first two lines.
@@ -107,6 +109,39 @@ def _has_decimal_comma(field: str) -> bool:
     return _DECIMAL_COMMA.fullmatch(field) is not None
 
 
+@dataclass(frozen=True)
+class _Columns:
+    """Which columns of a file hold what, by their numbers from 0.
+
+    Attributes
+    ----------
+    width : int
+        Number of columns.
+    names : list of str, or None
+        Names of all columns, if the file has a header.
+    features : list of int
+    target, silo, person : int or None
+    """
+
+    width: int
+    names: list[str] | None
+    features: list[int]
+    target: int | None
+    silo: int | None
+    person: int | None
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        return None if self.names is None else tuple(self.names[k] for k in self.features)
+
+    @property
+    def target_name(self) -> str | None:
+        """Name of the target, or its number as text."""
+        if self.target is None:
+            return None
+        return str(self.target if self.names is None else self.names[self.target])
+
+
 def read_csv(
     path: Path,
     *,
@@ -121,27 +156,18 @@ def read_csv(
     dtype: DTypeLike,
     labelled: bool,
 ) -> Table:
+    """Return the table of a CSV file; arguments are those of `dpkern.io.read_records`.
+
+    With `text` labels stay as they are written. Only a `labelled` file has a target where none is
+    named.
+    """
     rows = csv_rows(path, sep)
     first = next(rows, None)
     if first is None:
         raise ValueError(f"{path} is empty")
     second = next(rows, None)
-    by_place = False
-    if header is None:
-        header = is_header(first[1], None if second is None else second[1])
-        if not header and second is not None and _has_name_above_number(first[1], second[1]):
-            raise ValueError(
-                f"{path}, line {first[0]} must be said to hold names, by header=True, or to be a "
-                "record, by header=False: it holds numbers, and text above numbers"
-            )
-        by_place = not header and feature_names is not None
-        numbers = map(_resembles_number, (*first[1], *(() if second is None else second[1])))
-        if second is not None and len(first[1]) > 1 and not any(numbers):
-            raise ValueError(
-                f"{path}, line {first[0]} must hold the names of the columns above numbers, or "
-                f"numbers, got text there and in line {second[0]}: remove lines above the names"
-            )
-    names = first[1] if header else None
+    has_names = _holds_names(path, first, second) if header is None else header
+    by_place = header is None and not has_names and feature_names is not None
     width = len(first[1])
     if sep is None and second is not None and width == 1 < len(second[1]):
         raise ValueError(
@@ -156,83 +182,124 @@ def read_csv(
             f"{path} must have a header with the names of the model's columns, got none: add it, "
             f"or say header=False if the features are, in order, {listed(feature_names or ())}"
         )
+    names = first[1] if has_names else None
     n_others = width - (silo_column is not None) - (person is not None)
-    y_column = None
-    if target is not None:
-        y_column = _column(path, "target", target, names, width)
-    elif labelled or (n_others != n_features and (names or [""])[-1] not in (feature_names or ())):
-        y_column = width - 1
-    g_column = p_column = None
-    if silo_column is not None:
-        g_column = _column(path, "silo_column", silo_column, names, width)
-    if person is not None:
-        p_column = _column(path, "person", person, names, width)
-    own = {"target": y_column, "silo_column": g_column, "person": p_column}
+    ends_in_feature = (names or [""])[-1] in (feature_names or ())
+    takes_last = target is None and (labelled or (n_others != n_features and not ends_in_feature))
+    columns = _columns(path, names, width, -1 if takes_last else target, silo_column, person)
+    _check_names(path, columns, [*columns.features, width - 1] if takes_last else columns.features)
+    cure = "labels are named by target=NAME, other columns must leave the file"
+    refuse_other_names(columns.feature_names, feature_names, str(path), cure)
+    refuse_width(path, len(columns.features), n_features)
+    begin = [row for row in (None if has_names else first, second) if row is not None]
+    return _table(path, itertools.chain(begin, rows), columns, dtype, text=text)
+
+
+def _holds_names(path: Path, first: _Row, second: _Row | None) -> bool:
+    """Return whether the first row holds the names of columns; raise where that is unclear."""
+    found = is_header(first[1], None if second is None else second[1])
+    if second is None:
+        return found
+    if not found and _has_name_above_number(first[1], second[1]):
+        raise ValueError(
+            f"{path}, line {first[0]} must be said to hold names, by header=True, or to be a "
+            "record, by header=False: it holds numbers, and text above numbers"
+        )
+    if len(first[1]) > 1 and not any(map(_resembles_number, (*first[1], *second[1]))):
+        raise ValueError(
+            f"{path}, line {first[0]} must hold the names of the columns above numbers, or "
+            f"numbers, got text there and in line {second[0]}: remove lines above the names"
+        )
+    return found
+
+
+def _columns(
+    path: Path,
+    names: list[str] | None,
+    width: int,
+    target: str | int | None,
+    silo_column: str | int | None,
+    person: str | int | None,
+) -> _Columns:
+    """Return the columns of the features, which are all others, and of what is named."""
+    named = {"target": target, "silo_column": silo_column, "person": person}
+    own = {
+        option: None if wanted is None else _column(path, option, wanted, names, width)
+        for option, wanted in named.items()
+    }
     for (one, k), (other, also) in itertools.combinations(own.items(), 2):
         if k is not None and k == also:
             raise ValueError(f"{path}: {one} and {other} must be two columns, got {k} for both")
-    columns = [k for k in range(width) if k not in own.values()]
-    if names is not None and 0 in columns and names[0] in ("", "Unnamed: 0"):
+    features = [k for k in range(width) if k not in own.values()]
+    return _Columns(width, names, features, own["target"], own["silo_column"], own["person"])
+
+
+def _check_names(path: Path, columns: _Columns, named: list[int]) -> None:
+    """Raise ValueError unless features have distinct names, where the file has a header.
+
+    The columns `named` need one, the last column among them that is taken as the target.
+    """
+    names, features = columns.names, columns.features
+    if names is not None and 0 in features and names[0] in ("", "Unnamed: 0"):
         raise ValueError(
             f"{path}: column 0 must be a feature with a name, got {names[0]!r}, which is the row "
             "index that pandas' to_csv writes: write the file with index=False or remove the column"
         )
-    guessed = [y_column] if target is None and y_column is not None else []
-    if names is not None and (blank := [k for k in (*columns, *guessed) if not names[k]]):
+    if names is not None and (blank := [k for k in named if not names[k]]):
         raise ValueError(
             f"{path}: column {blank[0]} (from 0) must have a name in the header, got none: name "
             "it, or remove the column, as separators at the ends of lines make one"
         )
-    if names is not None and (twice := [k for k in columns if names[k] in names[:k]]):
+    if names is not None and (twice := [k for k in features if names[k] in names[:k]]):
         raise ValueError(
             f"{path} must have distinct names in its header, got {names[twice[0]]!r} twice: rename "
             f"column {twice[0]} (from 0)"
         )
-    if not columns:
+    if not features:
         raise ValueError(f"{path} must hold a feature beside target and silo_column, got none")
-    found_names = None if names is None else tuple(names[k] for k in columns)
-    cure = "labels are named by target=NAME, other columns must leave the file"
-    refuse_other_names(found_names, feature_names, str(path), cure)
-    refuse_width(path, len(columns), n_features)
 
-    values = array("d")
+
+def _table(
+    path: Path, rows: Iterator[_Row], columns: _Columns, dtype: DTypeLike, *, text: bool
+) -> Table:
+    """Return the records of the rows; raise where a field is no number, or missing."""
+    values, features, names = array("d"), columns.features, columns.names
     y, groups, persons = list[str](), list[str](), list[str]()
-    texts = [(y_column, y), (g_column, groups), (p_column, persons)]
+    texts = [(columns.target, y), (columns.silo, groups), (columns.person, persons)]
     others = [(k, column) for k, column in texts if k is not None]
-    begin = [row for row in (None if header else first, second) if row is not None]
-    for line, fields in itertools.chain(begin, rows):
-        if len(fields) != width:
+    for line, fields in rows:
+        if len(fields) != columns.width:
             raise ValueError(
-                f"{path}, line {line} must have {width} fields as the first row, got {len(fields)}"
+                f"{path}, line {line} must have {columns.width} fields as the first row, got "
+                f"{len(fields)}"
             )
         try:
-            row = [float(fields[k]) for k in columns]
+            row = [float(fields[k]) for k in features]
             whole = "".join(fields)
             if "_" in whole or not whole.isascii():  # which `float` may take
-                row = [parse_number(fields[k]) for k in columns]
+                row = [parse_number(fields[k]) for k in features]
         except ValueError:
-            row = [_value(path, line, k, fields[k], names, bool(values)) for k in columns]
+            row = [_value(path, line, k, fields[k], names, bool(values)) for k in features]
         values.extend(row)
         for k, column in others:
             column.append(fields[k])
     if not values:
         raise ValueError(f"{path} must hold records, got a header only")
-    X = np.array(values, dtype=dtype).reshape(-1, len(columns))
+    X = np.array(values, dtype=dtype).reshape(-1, len(features))
     missing = np.column_stack([np.isnan(X), *(_missing(column) for _, column in others)])
     if missing.any():
         n_rows = np.count_nonzero(missing.any(axis=1))
-        order = [*columns, *(k for k, _ in others)]
+        order = [*features, *(k for k, _ in others)]
         counts = {order[k]: int(missing[:, k].sum()) for k in np.flatnonzero(missing.any(axis=0))}
         raise ValueError(
             f"{path} must have no missing values (empty, ?, NA, NaN, null), got "
             f"{np.count_nonzero(missing)} in {n_rows} of {counted(len(X), 'row')} "
             f"{in_columns(counts, names)}: fill them or drop the rows first"
         )
-    target_name = None if y_column is None else str(y_column if names is None else names[y_column])
     in_silos = parse_groups(groups) if groups else None
     ids = np.array(persons) if persons else None
     labels = np.array(y) if text else parse_labels(y)
-    return Table(X, labels, in_silos, found_names, target_name, ids)
+    return Table(X, labels, in_silos, columns.feature_names, columns.target_name, ids)
 
 
 def _value(

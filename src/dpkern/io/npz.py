@@ -22,7 +22,7 @@ _ARRAYS = ("X", "y", "groups", "person")
 def read_arrays(
     path: str | os.PathLike[str], names: Sequence[str], *, compressed: bool = True
 ) -> dict[str, NDArray[Any]]:
-    """Return those arrays of an .npz archive that it has, without pickle.
+    """Return the arrays of these names that an .npz archive has, without pickle.
 
     Their stated sizes are compared with what the archive holds before memory is taken for them.
 

@@ -62,13 +62,13 @@ def in_blocks(data: Data) -> BlockSource | None:
 
 
 def totals(data: Data, *requests: Request) -> list[NDArray[Any]]:
-    """Return what the requests return for all records."""
+    """Return the sum over all records that each request asks for."""
     blocks = in_blocks(data)
     return [request(data) for request in requests] if blocks is None else blocks.totals(requests)
 
 
 def at_once(data: Data, calls: Sequence[Callable[[Any], FloatArray]]) -> list[FloatArray]:
-    """Return what kernels return of `data`, by one pass over records in blocks.
+    """Return the results of several kernels on `data`, by one pass over records in blocks.
 
     Every kernel is called up to its requests, and again with their answers.
     """

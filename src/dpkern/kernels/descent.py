@@ -12,8 +12,7 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import not_negative, positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import Data, FloatArray, IntArray, Random
-from dpkern.kernels._several import several_models
+from dpkern.kernels._arguments import Data, FloatArray, IntArray, Random, several_models
 from dpkern.kernels.grids import noise_scale, sum_grids
 from dpkern.models.losses import Loss
 from dpkern.models.terms import Term

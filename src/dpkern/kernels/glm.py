@@ -13,10 +13,9 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import Data, FloatArray, Rows
+from dpkern.kernels._arguments import Data, FloatArray, Rows, one_by_one, several_models
 from dpkern.kernels._blocks import add_gradients, block_losses, in_blocks
 from dpkern.kernels._gpu import on_device, require_grids
-from dpkern.kernels._several import one_by_one, several_models
 from dpkern.kernels.grids import saturated, sum_grids
 from dpkern.models.losses import Loss, get_loss
 

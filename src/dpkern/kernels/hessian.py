@@ -16,11 +16,12 @@ from dpkern.kernels._arguments import (
     compiled_loss,
     is_custom,
     models,
+    one_by_one,
     output,
+    several_models,
     silo_weights,
 )
 from dpkern.kernels._blocks import at_once, hessian_steps, in_blocks, rounded_once
-from dpkern.kernels._several import one_by_one, several_models
 from dpkern.kernels.grids import hessian_row_grid, product_grids
 from dpkern.models.losses import Loss, get_loss
 

@@ -151,7 +151,7 @@ def effective_rows(data: "SiloData", records: NDArray[np.int64]) -> Any:
 def checked_gradients(
     oracle: Oracle, found: Any, k: int, size: int, *, on_card: bool = False
 ) -> Any:
-    """Return what a model gave for k records as an array (k, size) of float32 or float64."""
+    """Return a model's gradients of k records as an array (k, size) of float32 or float64."""
     if not (hasattr(found, "__array__") or hasattr(found, "__dlpack__")):
         raise TypeError(
             f"gradients of {oracle.name!r} must be an array of NumPy or of a library with DLPack, "

@@ -107,8 +107,8 @@ async def admm(
     """
     consensus, objective = Consensus(run), run.objective
     gamma, lam, share = consensus.prox_step, consensus.relaxation, consensus.share
-    run.notes, run.claim, run.settled = consensus.notes, consensus.claimed, math.ceil(1.0 / share)
-    run.bound = "upper" if NOT_SUMMED in run.notes else "exact"
+    run.qualify(*consensus.notes, upper=NOT_SUMMED in consensus.notes)
+    run.claim, run.settled = consensus.claimed, math.ceil(1.0 / share)
     zhat, done = consensus.compiled_rounds(run.first_model())
     z = objective.full_prox(zhat, gamma)
     for t in run.numbered_rounds(done):

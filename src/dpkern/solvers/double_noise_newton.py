@@ -104,7 +104,7 @@ async def double_noise_newton(
     newton = NoisyDirection(run, mu=mu, regularisation=least)
 
     w, returned = run.first_model(), Returned(run, rounds)
-    run.notes = newton.notes
+    run.qualify(*newton.notes)
     for t in run.numbered_rounds():
         g = await gradient(w) + objective.penalty_gradient(w)
         w = w - await newton(w, g)

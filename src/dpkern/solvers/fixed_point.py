@@ -98,7 +98,7 @@ async def fixed_point(
     R = choose_operator(run, run.plan.mu_of_one(max(releases, 1)))
 
     if isinstance(operator, Declared) and run.plan.budget is not None:
-        run.notes = (UNCHECKED,)
+        run.qualify(UNCHECKED)
     u = run.first_model()
     for k in run.numbered_rounds():
         if not active[k].any():

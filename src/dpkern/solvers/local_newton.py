@@ -91,7 +91,7 @@ async def local_newton(
     """
     L, silo = local_steps, run.plan.trust == "silo"
     if run.plan.budget is not None and L > 1:
-        run.bound, run.notes = "upper", (NOT_SEEN,)
+        run.qualify(NOT_SEEN, upper=True)
     if run.plan.budget is not None and run.plan.paper:
         run.claim = {"mu": run.plan.budget.mu}
     system = NewtonSystem(run)

@@ -66,8 +66,8 @@ async def objective_perturbation(run: Run, *, added_l2: NotNegative = AUTO) -> S
     """
     minimiser = Minimiser(run, added_l2)
     if run.plan.budget is not None:
-        run.bound = "upper"
-        run.notes = (HIDDEN, TWICE_PUBLIC) if run.plan.sizes_are_hidden else (HIDDEN,)
+        twice = (TWICE_PUBLIC,) if run.plan.sizes_are_hidden else ()
+        run.qualify(HIDDEN, *twice, upper=True)
     w = await minimiser.release()
     run.record(0, w, 1.0, run.objective.start() - w)
     return run.result(w)

@@ -82,7 +82,7 @@ class Family:
         return replace(found, least=None, unknown=(*self.unknown, "sensitivity"))
 
     def wrong(self, releases: Sequence[Values]) -> Iterator[str]:
-        """Yield what contradicts the declaration."""
+        """Yield the name of every number of the releases that contradicts the declaration."""
         times = sum(r["times"] for r in releases)
         if not self.times[0] <= times <= self.times[1]:
             yield "repetitions"

@@ -17,25 +17,25 @@ from dpkern.verification.plain_releases import (
     least_of_differences,
 )
 
-# What distinguishes the options of solvers, the first that is there.
+# What distinguishes the options of solvers, the first that are all there.
 _SOLVERS = {
-    "operator": "fixed_point",
-    "users": "admm",
-    "added_l2": "objective_perturbation",
-    "floor": "local_newton",
-    "trace_share": "double_noise_newton",
-    "noise": "local_sgd",
-    "refresh_every": "variance_reduced",
-    "sampling": "minibatches",
-    "momentum": "gradient_descent",
-    "accounting": "local_descent",
-    "hess_clip": "ridge",
-    "local_steps": "output_perturbation",
-    "coverage": "private_range",
-    "evaluated": "evaluation",
-    "described": "description",
-    "edges": "survival_curve",
-    "concordance": "concordance",
+    ("operator",): "fixed_point",
+    ("users",): "admm",
+    ("added_l2",): "objective_perturbation",
+    ("floor", "hess_clip"): "local_newton",
+    ("trace_share",): "double_noise_newton",
+    ("noise", "local_steps"): "local_sgd",
+    ("refresh_every",): "variance_reduced",
+    ("sampling",): "minibatches",
+    ("momentum",): "gradient_descent",
+    ("accounting",): "local_descent",
+    ("hess_clip",): "ridge",
+    ("local_steps",): "output_perturbation",
+    ("coverage",): "private_range",
+    ("evaluated",): "evaluation",
+    ("described",): "description",
+    ("edges",): "survival_curve",
+    ("concordance",): "concordance",
 }
 # A private search has so many candidates, of half the step size each.
 _CANDIDATES = 8
@@ -68,7 +68,8 @@ class DeclaredSolver(DeclaredRun):
         """The kind of solver, None for a certificate of anything else."""
         if any(str(release["what"]).startswith(EST) for release in self._values["releases"]):
             return "newton_inference"
-        found = (name for option, name in _SOLVERS.items() if option in self._declared)
+        declared = self._declared.keys()
+        found = (name for options, name in _SOLVERS.items() if declared >= {*options})
         return next(found, None)
 
     def families(self) -> list[Family]:

@@ -60,7 +60,7 @@ def _array(archive: zipfile.ZipFile, name: str, most: int) -> Any:
 
 
 def predicting(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a model predicts by; `header` has infinities as floats."""
+    """Return the parts of a model file that predictions follow from; infinities are floats."""
     classes = arrays.get("classes")
     return {
         **{name: header[name] for name in HEADER},
@@ -145,7 +145,7 @@ def compare(certificates: Sequence[Mapping[str, Any]], model: Mapping[str, Any])
 
 
 def take_as_stated(certificates: Sequence[Mapping[str, Any]]) -> list[Check]:
-    """Return that models are named which nothing is compared with."""
+    """Return a line for each model that is named, with which nothing is compared."""
     stated = _named([run for certificate in certificates for run in _runs(certificate)])
     return [Check("model", digest[:_SHORT], TAKEN, True) for digest in dict.fromkeys(stated)]
 

@@ -21,7 +21,7 @@ _FINEST = 2.0**-33
 
 
 def problems(release: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the numbers of one release."""
+    """Yield the name of every number of a release that is impossible."""
     sensitivity, std, grid = (as_list(release[name]) for name in ("sensitivity", "std", "grid"))
     if not isinstance(release["what"], str):
         yield "description"

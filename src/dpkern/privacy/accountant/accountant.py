@@ -344,7 +344,7 @@ class Accountant:
         return int(max(_LEAST_DRAWS, min(_MOST_DRAWS, share)))
 
     def _records(self, unit: str) -> int:
-        """Return how many of these units the accountant's has, or raise."""
+        """Return the number of these units in one of the accountant's, or raise."""
         found = units_in(self.unit, unit)
         if found is None:
             raise ValueError(f"unit must be that of the accountant, {self.unit!r}, got {unit!r}")
@@ -452,7 +452,7 @@ class Accountant:
         return [[e for e in entries if e.part in (None, part)] for part in parts]
 
     def _sums(self, filter_: Filter, entries: Sequence[Entry]) -> Costs:
-        """Return what charges about the same records take of each split."""
+        """Return the summed costs, in each split, of charges about the same records."""
         return filter_.sums(entry.costs for entry in entries)
 
     def _spent(self, entries: Sequence[Entry]) -> float:

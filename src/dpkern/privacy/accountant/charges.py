@@ -12,7 +12,7 @@ from dpkern._warn import warn
 from dpkern.privacy.accountant.filter import Cost, Costs
 from dpkern.privacy.accountant.profiles import Bound
 from dpkern.privacy.certificate.certificate import Certificate
-from dpkern.privacy.guarantees.base import GaussianDP
+from dpkern.privacy.guarantees.gdp import GaussianDP
 
 if TYPE_CHECKING:  # accountant imports this module
     from dpkern.privacy.accountant.accountant import Accountant

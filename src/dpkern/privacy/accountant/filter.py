@@ -49,10 +49,10 @@ import scipy
 
 from dpkern._typing import FloatArray
 from dpkern.privacy.accountant.profiles import Pair, Profile, Spending, convex_hull
-from dpkern.privacy.guarantees.base import DRAW_ERROR, ConcentratedDP, GaussianDP
-from dpkern.privacy.guarantees.gdp import gdp_epsilon, gdp_mu
+from dpkern.privacy.guarantees.base import DRAW_ERROR
+from dpkern.privacy.guarantees.gdp import GaussianDP, gdp_epsilon, gdp_mu
 from dpkern.privacy.guarantees.rounding import bisect, round_down, round_up, sqrt_down, sqrt_up
-from dpkern.privacy.guarantees.zcdp import zcdp_epsilon, zcdp_rho
+from dpkern.privacy.guarantees.zcdp import ConcentratedDP, zcdp_epsilon, zcdp_rho
 
 # Share of what is left of a limit of delta that one further charge takes where it needs some.
 _SHARE = 1.0 / 16.0
@@ -87,7 +87,7 @@ class Cost:
 
     @classmethod
     def infinite(cls) -> Self:
-        """Return what no limit has room for."""
+        """Return the cost that exceeds every limit."""
         return cls(math.inf, math.inf, math.inf)
 
     @classmethod
@@ -130,7 +130,7 @@ class Split:
     limit: Cost
 
     def cost(self, guarantee: Spending, spent: Cost, delta: float | None = None) -> Cost:
-        """Return what a guarantee costs beside what is spent.
+        """Return the cost of a guarantee beside the sums so far.
 
         Parameters
         ----------
@@ -312,7 +312,7 @@ class Filter:
     def costs(
         self, guarantee: Spending, spent: Mapping[str, Cost], bound: Costs | None = None
     ) -> Costs:
-        """Return what a guarantee costs in each split beside what is spent.
+        """Return the cost of a guarantee in each split beside the sums so far.
 
         With `bound`, the costs of the bound in whose place the guarantee comes, a split in which
         it is not exact costs no less.
@@ -456,7 +456,7 @@ def _sum_up(values: Sequence[float]) -> float:
 
 
 def draws_delta(n_draws: int, epsilon: float) -> float:
-    """Return what noise draws, each within 2^-100 of an exact one, add to delta at epsilon."""
+    """Return the part of delta at epsilon for draws of noise, each within 2^-100 of exact ones."""
     return (1.0 + math.exp(min(epsilon, 700.0))) * n_draws * DRAW_ERROR * (1.0 + 2.0**-40)
 
 

@@ -31,11 +31,12 @@ from numpy.typing import NDArray
 from dpkern._numbers import count, not_negative, positive, probability
 from dpkern.privacy.certificate.certificate import Certificate
 from dpkern.privacy.certificate.secret_samples import SecretSamples
-from dpkern.privacy.guarantees.base import DRAW_ERROR, ConcentratedDP, GaussianDP
-from dpkern.privacy.guarantees.gdp import gdp_epsilon
+from dpkern.privacy.guarantees.base import DRAW_ERROR
+from dpkern.privacy.guarantees.gdp import GaussianDP, gdp_epsilon
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
 from dpkern.privacy.guarantees.selection import Selection
+from dpkern.privacy.guarantees.zcdp import ConcentratedDP
 from dpkern.privacy.sampling.amplification import Events, Sampled, sampled_delta
 
 # Points of a profile at epsilon >= 0, of one of secret samples, which takes longer, the delta after
@@ -117,7 +118,7 @@ class Bound:
         return type(self)(epsilon=round_up(r * Fraction(self.epsilon)), delta=delta)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is given, for JSON."""
+        """Return the bounds that are given as a dictionary of JSON types."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         if self.minimiser is not None:
             values["minimiser"] = asdict(self.minimiser)
@@ -160,7 +161,7 @@ class _SecretSamples:
         return max(sampled_delta(events, epsilon, self.neighbours) for events in self.silos)
 
     def beside(self, mu: float) -> Self:
-        """Return the same with a mu-GDP release about all records."""
+        """Return these events with a mu-GDP release about all records."""
         gaussian = Sampled.of(None, 0, 1.0 / mu * (1.0 - 2.0**-50))
         with_it = (_added(events, frozenset({(gaussian, 1)})) for events in self.silos)
         return type(self)(frozenset(with_it), self.neighbours)

@@ -30,17 +30,13 @@ from dpkern.privacy.certificate.serialization import (
     to_mapping,
     write_json,
 )
-from dpkern.privacy.guarantees.base import (
-    DRAW_ERROR,
-    NO_GUARANTEE,
-    ConcentratedDP,
-    GaussianDP,
-    Guarantee,
-)
+from dpkern.privacy.guarantees.base import DRAW_ERROR, Guarantee
 from dpkern.privacy.guarantees.curves import epsilon_curve, trade_off
+from dpkern.privacy.guarantees.gdp import NO_GUARANTEE, GaussianDP
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import bisect, sqrt_up
 from dpkern.privacy.guarantees.selection import Selection
+from dpkern.privacy.guarantees.zcdp import ConcentratedDP
 from dpkern.privacy.sampling.amplification import AMPLIFIES
 
 

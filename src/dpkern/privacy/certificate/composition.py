@@ -5,9 +5,11 @@ from typing import Any
 
 from dpkern.privacy.certificate.certificate import Certificate
 from dpkern.privacy.certificate.identity import merged_texts
-from dpkern.privacy.guarantees.base import NO_GUARANTEE, ConcentratedDP, GaussianDP, Guarantee
+from dpkern.privacy.guarantees.base import Guarantee
+from dpkern.privacy.guarantees.gdp import NO_GUARANTEE, GaussianDP
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
+from dpkern.privacy.guarantees.zcdp import ConcentratedDP
 
 _WHOLE = "; taken as true: no person has records in two of them"
 

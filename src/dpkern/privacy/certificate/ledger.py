@@ -14,16 +14,16 @@ from typing import Any, Self, TypeAlias
 
 from dpkern._json import decode, encode, plain_mapping
 from dpkern._numbers import count, not_negative
-from dpkern.privacy.certificate.report import describe, entries
+from dpkern.privacy.certificate.report import describe
 from dpkern.privacy.guarantees.binomial import binomial_mu
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import sqrt_up, total
 from dpkern.privacy.sampling.amplification import Sampled
 
 PerMessage: TypeAlias = float | tuple[float, ...]
-#: Fields of a release that a file leaves out where they are None.
 #: What the release of the minimiser of a perturbed objective is called.
 MINIMISER = "minimiser within a distance of tau"
+#: Fields of a release that a file leaves out where they are None.
 _OPTIONAL = ("minimiser", "series", "between")
 
 
@@ -132,6 +132,21 @@ class Release:
             object.__setattr__(self, name, value)
 
     @property
+    def sensitivities(self) -> tuple[float, ...]:
+        """The sensitivity of every message."""
+        return entries(self.sensitivity)
+
+    @property
+    def stds(self) -> tuple[float, ...]:
+        """The standard deviation of every message's noise; empty without noise."""
+        return entries(self.std)
+
+    @property
+    def grids(self) -> tuple[float, ...]:
+        """The grid of every message; empty for float sums."""
+        return entries(self.grid)
+
+    @property
     def n_messages(self) -> int | None:
         """Number of silos, or None for a release about all the data."""
         return _n_messages(self.sensitivity)
@@ -142,8 +157,7 @@ class Release:
         if self.draws is not None:
             return self.times * self.draws
         with_noise = sum(
-            d > 0.0 and s > 0.0
-            for d, s in zip(entries(self.sensitivity), entries(self.std), strict=False)
+            d > 0.0 and s > 0.0 for d, s in zip(self.sensitivities, self.stds, strict=False)
         )
         return self.times * self.dim * with_noise
 
@@ -161,18 +175,17 @@ class Release:
         return tuple(every[one] for one in once)
 
     def mu_squared_once(self) -> tuple[Fraction | None, ...]:
-        """Return the same of one repetition.
+        """Return D^2/s^2 of one repetition per silo; None for infinity.
 
         Binomial noise has the mu of `guarantees.binomial`.
         """
         if self.minimiser is not None:
             return (None,)
         if self.coins is not None and self.sensitivity:
-            mu = binomial_mu(self.coins, entries(self.sensitivity)[0])
+            mu = binomial_mu(self.coins, self.sensitivities[0])
             return (None if mu is None else mu**2,)
-        sensitivity = entries(self.sensitivity)
-        std = (0.0,) * len(sensitivity) if self.std is None else entries(self.std)
-        pairs = list(zip(sensitivity, std, strict=True))
+        std = self.stds or (0.0,) * len(self.sensitivities)
+        pairs = list(zip(self.sensitivities, std, strict=True))
         found = {  # many silos may have the same
             (d, s): Fraction(0)
             if d == 0.0
@@ -191,7 +204,7 @@ class Release:
     def sampled(self, silo: int) -> tuple[Sampled, int] | None:
         """Return the event of a silo's records and its count; None without release."""
         j = silo if isinstance(self.sensitivity, tuple) else 0
-        sensitivity, std = entries(self.sensitivity)[j], entries(self.std)
+        sensitivity, std = self.sensitivities[j], self.stds
         if sensitivity == 0.0:
             return None
         if not std or std[j] == 0.0 or self.coins is not None:
@@ -396,6 +409,13 @@ def decoded_fields(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
             f"{sorted(names - set(values))} and unknown fields {sorted(set(values) - names)}"
         )
     return {name: decode(value) for name, value in values.items()}
+
+
+def entries(value: PerMessage | None) -> tuple[float, ...]:
+    """Return the numbers of all messages, or an empty tuple for None."""
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _per_message(name: str, value: object) -> PerMessage:

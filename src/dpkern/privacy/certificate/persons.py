@@ -62,7 +62,7 @@ _UNIT = re.compile(r"one person with (?:at most )?([1-9]\d*) records?")
 
 
 def units_in(own: str, unit: str) -> int | None:
-    """Return how many of some units change where one of another kind does; None if unknown.
+    """Return the number of units `unit` that change with one unit `own`; None if unknown.
 
     A record that changes is one of a person's, who is protected with all of them.
     """

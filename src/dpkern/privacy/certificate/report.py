@@ -56,7 +56,7 @@ def report(certificate: "Certificate", width: int = 88) -> str:
 
 
 def html(certificate: "Certificate") -> str:
-    """Return the same for a notebook, with all but the guarantee and its adversary folded."""
+    """Return a certificate as HTML, with all but the guarantee and its adversary folded."""
     rows, identity = _entries(certificate), identity_rows(certificate)
     first, rest = [name for name, _ in rows].index("arithmetic") + 1, ""
     title = TITLE if certificate.noise == "os" else f"{TITLE}, {_seeded(certificate)}"
@@ -105,7 +105,7 @@ def _entries(certificate: "Certificate") -> list[tuple[str, str]]:
 
 
 def identity_rows(certificate: "Certificate") -> list[tuple[str, str]]:
-    """Return what a certificate is of, and one sentence for people."""
+    """Return the rows of names, sources, model and start, and one sentence for people."""
     c = certificate
     sources: dict[str, list[str]] = {}
     for name, source in c.sources.items():
@@ -161,10 +161,10 @@ def describe(release: "Release") -> str:
     parts = [f"{release.what}: {release.times} x {release.dim} coordinates"]
     if release.n_messages is not None:
         parts[0] += f" from each of {release.n_messages} silos"
-    parts.append(f"sensitivity {_range(entries(release.sensitivity))}")
+    parts.append(f"sensitivity {_range(release.sensitivities)}")
     kind = "noise" if release.coins is None else f"binomial noise of {release.coins} coins,"
-    parts.append(_scale(f"{kind} std", "noise", entries(release.std)))
-    parts.append(_scale("grid", "grid", entries(release.grid)))
+    parts.append(_scale(f"{kind} std", "noise", release.stds))
+    parts.append(_scale("grid", "grid", release.grids))
     if release.sampling is not None:
         parts.append(f"sampling {_listed(dict(release.sampling))}")
     if release.per_record is not None:
@@ -199,13 +199,6 @@ def _rounded_up(value: float) -> str:
     return rounded_up(Decimal(value), 6)  # not below the double itself
 
 
-def entries(value: float | tuple[float, ...] | None) -> tuple[float, ...]:
-    """Return the numbers of all messages, or an empty tuple for None."""
-    if value is None:
-        return ()
-    return value if isinstance(value, tuple) else (value,)
-
-
 def _range(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
@@ -236,15 +229,15 @@ def release_lines(releases: Iterable["Release"]) -> list[str]:
 
 def _summary(releases: Sequence["Release"]) -> str:
     def sent(name: str) -> list[float]:
-        return [v for r in releases for v in entries(getattr(r, name)) if v > 0.0]
+        return [v for r in releases for v in getattr(r, name) if v > 0.0]
 
     first = releases[0]
     parts = [f"{first.what}: {sum(r.times for r in releases)} x {first.dim} coordinates"]
     if first.n_messages is not None:
         parts[0] += f" from silos, {first.n_messages} at most"
-    parts.append(f"sensitivity {_range(sent('sensitivity') or [0.0])}")
-    parts.append(_scale("noise std", "noise std", sent("std")))
-    parts.append(_scale("grid", "grid", sent("grid")))
+    parts.append(f"sensitivity {_range(sent('sensitivities') or [0.0])}")
+    parts.append(_scale("noise std", "noise std", sent("stds")))
+    parts.append(_scale("grid", "grid", sent("grids")))
     if first.sampling is not None:
         parts.append(f"sampling {_listed(dict(first.sampling))}")
     if first.per_record is not None:

@@ -152,7 +152,7 @@ def _decoded(kind: type["Certificate"], values: Mapping[str, Any]) -> "Certifica
     stated = decode(values["guarantee"])
     of = dict(stated["law"])
     if of.get("name") not in GUARANTEES:
-        kinds = " or ".join(map(repr, GUARANTEES))
+        kinds = " or ".join(map(repr, sorted(GUARANTEES)))
         raise ValueError(f"law must be {kinds}, got {of.get('name')!r}")
     fields["guarantee"] = GUARANTEES[of.pop("name")](**of)
     fields |= {name: stated[name] for name in ("bound", "amplified", "at_delta")}

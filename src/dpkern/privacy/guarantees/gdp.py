@@ -1,4 +1,4 @@
-"""The exact conversions of Gaussian differential privacy.
+"""Gaussian differential privacy: its exact conversions, and the guarantee of certificates.
 
 A release of sensitivity D with Gaussian noise of standard deviation s is mu-GDP, mu = D/s, and then
 (epsilon, delta)-DP exactly for
@@ -10,13 +10,16 @@ Theorem 8). Adaptive composition adds mu^2.
 """
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Self
 
 import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
 from dpkern._numbers import not_negative, probability
-from dpkern.privacy.guarantees.rounding import bisect
+from dpkern.privacy.guarantees.base import Guarantee
+from dpkern.privacy.guarantees.rounding import bisect, round_up
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -73,7 +76,10 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
     For x > -1 the difference is the integral of a positive function; for x <= -1 both parts of
     1 - delta = Phi(x) + phi(x) R(x + mu) are positive and delta is above 0.6.
     """
-    mu, epsilon = not_negative("mu", mu, or_infinite=True), not_negative("epsilon", epsilon)
+    return _log_delta(not_negative("mu", mu, or_infinite=True), not_negative("epsilon", epsilon))
+
+
+def _log_delta(mu: float, epsilon: float) -> float:
     if mu == 0.0:
         return -math.inf
     if mu == math.inf:
@@ -103,7 +109,11 @@ def gdp_delta_upper(mu: float, epsilon: float) -> float:
 
     Parameters and errors as for `gdp_log_delta`.
     """
-    log_delta = gdp_log_delta(mu, epsilon)
+    return _delta_upper(not_negative("mu", mu, or_infinite=True), not_negative("epsilon", epsilon))
+
+
+def _delta_upper(mu: float, epsilon: float) -> float:
+    log_delta = _log_delta(mu, epsilon)
     if mu == 0.0:
         return 0.0
     if log_delta > -math.inf:
@@ -133,7 +143,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
         return math.inf
 
     def reached(epsilon: float) -> bool:
-        return gdp_delta_upper(mu, epsilon) <= delta
+        return _delta_upper(mu, epsilon) <= delta
 
     if mu == 0.0 or reached(0.0):
         return 0.0
@@ -162,9 +172,48 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     epsilon, delta = not_negative("epsilon", epsilon), probability("delta", delta)
 
     def exceeded(mu: float) -> bool:
-        return gdp_delta_upper(mu, epsilon) > delta
+        return _delta_upper(mu, epsilon) > delta
 
     high = 1.0
     while not exceeded(high):
         high *= 2.0
     return bisect(exceeded, 0.0, high)[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianDP(Guarantee):
+    """Gaussian DP with parameter mu >= 0; infinity means that there is no guarantee."""
+
+    name = "gaussian"
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mu", not_negative("mu", self.mu, or_infinite=True))
+
+    @property
+    def rho(self) -> float:
+        """The parameter of concentrated DP that follows, mu^2/2 rounded up."""
+        return self.mu if self.mu == math.inf else round_up(Fraction(self.mu) ** 2 / 2)
+
+    def delta(self, epsilon: float) -> float:
+        return gdp_delta_upper(self.mu, epsilon)
+
+    def epsilon(self, delta: float) -> float:
+        return gdp_epsilon(self.mu, delta)
+
+    def group(self, r: int) -> Self:
+        """Return r mu, rounded up."""
+        return self if self.mu == math.inf else type(self)(mu=round_up(r * Fraction(self.mu)))
+
+    def turning_point(self, error: float) -> float:
+        """Return the exact one.
+
+        As functions of exp(epsilon), delta(epsilon; mu) has the derivative
+        -Phi(-epsilon/mu - mu/2), and the correction the derivative `error`.
+        """
+        return max(0.0, self.mu * (-float(scipy.special.ndtri(error)) - 0.5 * self.mu))
+
+
+#: What stands for no guarantee.
+NO_GUARANTEE = GaussianDP(mu=math.inf)

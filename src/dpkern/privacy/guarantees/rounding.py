@@ -150,12 +150,9 @@ def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[flo
     below, above = (int(np.float64(end).view(np.int64)) for end in (low, high))
     while above - below > 1:
         middle = (below + above) // 2
-        if holds(_double(middle)):
-            above = middle
+        value = float(np.int64(middle).view(np.float64))  # one call less than by a function
+        if holds(value):
+            above, high = middle, value
         else:
-            below = middle
-    return _double(below), _double(above)
-
-
-def _double(bits: int) -> float:
-    return float(np.int64(bits).view(np.float64))
+            below, low = middle, value
+    return float(low), float(high)

@@ -1,4 +1,4 @@
-"""Conversions of concentrated differential privacy, for noise that is not Gaussian.
+"""Concentrated differential privacy of noise that is not Gaussian: conversions and guarantee.
 
 A run is (rho, delta_0)-concentrated here when, for every pair of neighbours with outcome
 distributions P and Q and privacy loss L = log P/Q, an event E with P(E) >= 1 - delta_0 has
@@ -19,8 +19,11 @@ rho = mu^2 / 2.
 """
 
 import math
+from dataclasses import dataclass
+from typing import Self
 
 from dpkern._numbers import not_negative, positive, probability
+from dpkern.privacy.guarantees.base import Guarantee
 from dpkern.privacy.guarantees.rounding import bisect
 
 # Conservative error bound of a computed exponent, relative to the sum of its absolute terms.
@@ -99,3 +102,32 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     while zcdp_delta(high, epsilon) <= delta:
         high *= 2.0
     return bisect(lambda rho: zcdp_delta(rho, epsilon) > delta, 5e-324, high)[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConcentratedDP(Guarantee):
+    """Zero-concentrated DP of noise that is not all Gaussian, with finite rho > 0.
+
+    It holds on an event whose complement the error of the draws covers (`guarantees.binomial`).
+    """
+
+    name = "concentrated"
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rho", positive("rho", self.rho))
+
+    def delta(self, epsilon: float) -> float:
+        return zcdp_delta(self.rho, epsilon)
+
+    def epsilon(self, delta: float) -> float:
+        return zcdp_epsilon(self.rho, delta)
+
+    def group(self, r: int) -> Self:
+        if r > 1:
+            raise ValueError(
+                f"r must be 1 without a mu, as under shuffle trust, got {r}: concentrated DP is "
+                "certified for one record"
+            )
+        return self

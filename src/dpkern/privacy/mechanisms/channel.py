@@ -196,7 +196,7 @@ class Channel:
         std: ArrayLike | None,
         sampling: Any = None,
     ) -> NDArray[np.float64]:
-        """Return what readers see; an audit has a transcript of it and of what noise was added to.
+        """Return the released sums, which an audit keeps in a transcript with the exact ones.
 
         `exact` is None where that is not known, and `std` one of all numbers or one per message.
         """

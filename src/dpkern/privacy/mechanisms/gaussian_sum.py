@@ -87,49 +87,24 @@ class GaussianSum:
         noisy = mu is not None or sigma is not None
         if noisy and 2.0 * clip == math.inf:
             raise ValueError(f"clip must be finite with noise, and 2 clip too, got {clip!r}")
-
-        honest = k - colluding
         self._channel, self._noisy = channel, noisy
         self._dim, self._clip, self._shares = dim, clip, shares
-        nominal = clip if channel.add_remove else 2.0 * clip
-        if channel.add_remove and (person_clip is not None or replaced is not None):
-            raise ValueError("neighbours must be 'replace_one' with person_clip or replaced")
-        if person_clip is not None and replaced is not None:
-            raise ValueError("replaced must be None with person_clip: it is about one record")
-        if person_clip is not None:
-            nominal = 2.0 * positive("person_clip", person_clip)
-        grids_of = functools.partial(
-            choose_grids, clip=clip, dim=dim, neighbours=channel.neighbours
-        )
 
-        def on_grid(q: float) -> float:
-            if replaced is not None:
-                return replaced(q)
-            rounding = q * sqrt_up(Fraction(dim)) * (1.0 + 2.0**-50)
-            if finest is None or rounding == 0.0:
-                return nominal
-            if 32.0 * rounding > clip:
-                raise ValueError(
-                    f"no grid serves: rounding a sum of dim = {dim} coordinates would add "
-                    f"{rounding!r} to the sensitivity, more than clip/32, clip = {clip!r}"
-                )
-            return math.nextafter(nominal + rounding, math.inf)
-
+        honest, neighbours = k - colluding, channel.neighbours
+        nominal = _sensitivity(clip, person_clip, replaced, add_remove=channel.add_remove)
+        on_grid = replaced or functools.partial(_rounded, nominal, clip, dim, finest)
         grids: list[float] | None = None
         self.sensitivity = on_grid(0.0)
         while True:
             stds = _stds(self.sensitivity, k, mu, sigma, honest if shares else None)
             if clip == math.inf:
                 break
-            if shares:
-                pairs = [(sum(counts), _total_std(stds, honest))] * k
-            else:
-                pairs = list(zip(counts, stds, strict=True))
-            chosen = {
-                std: grids_of([n for n, s in pairs if s == std], sigma=std or None)
-                for std in {s for _, s in pairs}
-            }
-            grids = [max(chosen[std][n], finest or 0.0) for n, std in pairs]
+            pairs = (
+                [(sum(counts), _total_std(stds, honest))] * k
+                if shares
+                else list(zip(counts, stds, strict=True))
+            )
+            grids = _grids(pairs, finest, clip=clip, dim=dim, neighbours=neighbours)
             needed = on_grid(max(grids))
             if needed <= self.sensitivity:
                 break
@@ -181,7 +156,7 @@ class GaussianSum:
     def sums_of_parts(
         self, parts: Iterable[tuple[Vectors, int]], n_threads: int | None = None
     ) -> NDArray[np.float64]:
-        """Return what `sums` does of all records as one, of parts: vectors, and how many."""
+        """Return the exact sum of all records as one, from parts: vectors, and their number."""
         assert self.grid is not None
         how, total = (self._clip, self.grid, n_threads), np.zeros((1, self._dim), np.int64)
         for vectors, n in parts:
@@ -196,7 +171,7 @@ class GaussianSum:
         *,
         by: Reduction | None = None,
     ) -> NDArray[np.float64]:
-        """Return what `sums` does for records in memory or in blocks.
+        """Return the exact sums over silos (m, d) of records in memory or in blocks, saturated.
 
         `vectors` is a function of the data, or of a block of them, that returns that of a slice; it
         is picklable where the records are elsewhere. Blocks that are reduced `by` some function,
@@ -280,7 +255,7 @@ class GaussianSum:
     def release_results(
         self, steps: int, compute: Callable[..., NDArray[np.float64]], most: Sequence[float]
     ) -> NDArray[np.float64]:
-        """Return what `release_steps` does, one result per silo, of those in other processes too.
+        """Return the results of `release_steps` by silo, of those in other processes too.
 
         Every silo sends its result alone, which is less than what is recorded; `most` are the
         largest plausible norms of results.
@@ -340,6 +315,45 @@ def _offsets_of(data: kernels.Data, k: int) -> list[int]:
 def saturated(steps: NDArray[np.int64], grids: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return sums of at most 2^52 steps of their grids."""
     return np.clip(steps, -MOST_STEPS, MOST_STEPS) * grids[:, np.newaxis]
+
+
+def _sensitivity(
+    clip: float,
+    person_clip: float | None,
+    replaced: Callable[[float], float] | None,
+    *,
+    add_remove: bool,
+) -> float:
+    """Return the sensitivity of an exact sum, where no smaller one is proved."""
+    if add_remove and (person_clip is not None or replaced is not None):
+        raise ValueError("neighbours must be 'replace_one' with person_clip or replaced")
+    if person_clip is not None and replaced is not None:
+        raise ValueError("replaced must be None with person_clip: it is about one record")
+    if person_clip is not None:
+        return 2.0 * positive("person_clip", person_clip)
+    return clip if add_remove else 2.0 * clip
+
+
+def _rounded(nominal: float, clip: float, dim: int, finest: float | None, q: float) -> float:
+    """Return the sensitivity of a sum that is exact on `finest`, and rounded to the grid q."""
+    rounding = q * sqrt_up(Fraction(dim)) * (1.0 + 2.0**-50)
+    if finest is None or rounding == 0.0:
+        return nominal
+    if 32.0 * rounding > clip:
+        raise ValueError(
+            f"no grid serves: rounding a sum of dim = {dim} coordinates would add "
+            f"{rounding!r} to the sensitivity, more than clip/32, clip = {clip!r}"
+        )
+    return math.nextafter(nominal + rounding, math.inf)
+
+
+def _grids(pairs: Sequence[tuple[int, float]], finest: float | None, **bounds: Any) -> list[float]:
+    """Return the grids of messages of (number of records, noise std), no finer than `finest`."""
+    chosen = {
+        std: choose_grids([n for n, s in pairs if s == std], sigma=std or None, **bounds)
+        for std in {s for _, s in pairs}
+    }
+    return [max(chosen[std][n], finest or 0.0) for n, std in pairs]
 
 
 def _stds(

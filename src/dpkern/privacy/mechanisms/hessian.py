@@ -92,24 +92,14 @@ class GaussianHessian:
         self.grid: float | None = None
         self.sigma, self.sensitivity, self.is_beside = 0.0, math.inf, False
         if noisy:
-            # The sensitivity of the exact sum.
-            nominal = Fraction(B) if adding else Fraction(sqrt_up(2 * Fraction(B) ** 2))
             if not (mu is None or beside is None or adding or triangle):
                 least = Fraction(LEAST_RATIO) * Fraction(mu) ** 2
                 self.is_beside = Fraction(beside) ** 2 >= least
+            # The sensitivity of the exact sum.
+            nominal = Fraction(B) if adding else Fraction(sqrt_up(2 * Fraction(B) ** 2))
             if self.is_beside:
                 nominal, what = _beside_gradients(n, B, dim), what + BESIDE
-            if mu is None:
-                guess = self.sigma = positive("sigma", sigma)
-            else:
-                guess = _ROUNDING_FACTOR * noise_std(nominal, mu)
-            if guess == math.inf:
-                raise ValueError(f"mu must be so large that the noise is a double, got {mu!r}")
-            self.grid = choose_hessian_grid(n=self.records or n, hess_clip=B, dim=dim, sigma=guess)
-            entries = Fraction(sqrt_up(Fraction(dim * (dim + 1), 2))) if triangle else Fraction(dim)
-            self.sensitivity = round_up(nominal + Fraction(self.grid) * entries)
-            if mu is not None:
-                self.sigma = noise_std(self.sensitivity, mu)
+            self.grid = self._choose_noise(nominal, self.records or n, B, mu, sigma)
             if self._shares is not None:
                 self._share_noise(self._shares.silos - self._shares.colluding, mu, self.grid)
         # The largest norms of exact sums, by silo where each is released (`grid_records`).
@@ -124,6 +114,24 @@ class GaussianHessian:
             dim=packed,
             draws=None if self._shares is None else self._k * packed,
         )
+
+    def _choose_noise(
+        self, nominal: Fraction, n: int, B: float, mu: float | None, sigma: float | None
+    ) -> float:
+        """Fix sensitivity and noise for an exact sum of n records, and return their grid."""
+        d = self._dim
+        if mu is None:
+            guess = self.sigma = positive("sigma", sigma)
+        else:
+            guess = _ROUNDING_FACTOR * noise_std(nominal, mu)
+        if guess == math.inf:
+            raise ValueError(f"mu must be so large that the noise is a double, got {mu!r}")
+        grid = choose_hessian_grid(n=n, hess_clip=B, dim=d, sigma=guess)
+        entries = Fraction(sqrt_up(Fraction(d * (d + 1), 2))) if self._triangle else Fraction(d)
+        self.sensitivity = round_up(nominal + Fraction(grid) * entries)
+        if mu is not None:
+            self.sigma = noise_std(self.sensitivity, mu)
+        return grid
 
     def _share_noise(self, honest: int, mu: float | None, grid: float) -> None:
         """Fix the std of a share, and that of the noise of so many of them."""

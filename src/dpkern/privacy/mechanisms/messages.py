@@ -15,7 +15,7 @@ import numpy as np
 from dpkern import kernels
 from dpkern._typing import FloatArray
 from dpkern.privacy.guarantees.rounding import ratio_up, sqrt_up
-from dpkern.privacy.mechanisms.channel import Channel, largest_norm
+from dpkern.privacy.mechanisms.channel import Channel, Shares, largest_norm
 from dpkern.privacy.mechanisms.shares import require_share, share_std, total_std
 from dpkern.privacy.sensitivity.grids import choose_message_grid, noise_std, round_to_grid
 
@@ -84,27 +84,46 @@ class GaussianMessages:
         steps = 2.0**51 / k if k > 1 else 2.0**50
         rounded = round_to_grid(values, np.array(grid)[:, np.newaxis], steps)
         if self._per_silo:
-            channel.ledger.append(self._described(sensitivity=D, std=sigma, grid=grid))
-            noisy = self._noisy(rounded, channel.own(np.array(sigma)), grid)
-            reach = bound * math.sqrt(self._dim)
-            most = [largest_norm(reach, std, self._dim) for std in sigma]
-            return channel.seen(channel.messages(noisy, what, most), rounded, sigma)
+            return self._release_each(rounded, D, sigma, grid, bound)
         if shares is not None:
-            honest = shares.silos - shares.colluding
-            share = share_std(D[0], self._mu, honest)
-            require_share(share, grid[0])
-            std = total_std(share, honest)
-            draws = m * self._dim
-            entry = self._described(sensitivity=D[0], std=std, grid=grid[0], draws=draws)
-            channel.ledger.append(entry)
-            noisy = self._noisy(rounded, channel.own(np.full(m, share)), grid * m)
-            reach = m * bound * math.sqrt(self._dim)
-            released = channel.total(noisy, grid[0], what, reach, share)
-            return channel.seen(released, rounded.sum(axis=0), std)
+            return self._release_shares(rounded, D[0], grid[0], bound, shares)
         channel.ledger.append(self._described(sensitivity=D[0], std=sigma[0], grid=grid[0]))
         total = rounded.sum(axis=0, keepdims=True)
         noisy = self._noisy(total, np.array(sigma), grid)[0]
         return channel.seen(noisy, None if self._random else total, sigma)
+
+    def _release_each(
+        self,
+        rounded: FloatArray,
+        D: tuple[float, ...],
+        sigma: tuple[float, ...],
+        grid: tuple[float, ...],
+        bound: float,
+    ) -> FloatArray:
+        """Record the release and return the message of every silo with noise of its own."""
+        channel = self._channel
+        channel.ledger.append(self._described(sensitivity=D, std=sigma, grid=grid))
+        noisy = self._noisy(rounded, channel.own(np.array(sigma)), grid)
+        reach = bound * math.sqrt(self._dim)
+        most = [largest_norm(reach, std, self._dim) for std in sigma]
+        return channel.seen(channel.messages(noisy, self._what, most), rounded, sigma)
+
+    def _release_shares(
+        self, rounded: FloatArray, D: float, grid: float, bound: float, shares: Shares
+    ) -> FloatArray:
+        """Record the release and return the sum of all messages, each with a share of the noise."""
+        assert self._mu is not None
+        channel, m = self._channel, len(rounded)
+        honest = shares.silos - shares.colluding
+        share = share_std(D, self._mu, honest)
+        require_share(share, grid)
+        std = total_std(share, honest)
+        entry = self._described(sensitivity=D, std=std, grid=grid, draws=m * self._dim)
+        channel.ledger.append(entry)
+        noisy = self._noisy(rounded, channel.own(np.full(m, share)), (grid,) * m)
+        reach = m * bound * math.sqrt(self._dim)
+        released = channel.total(noisy, grid, self._what, reach, share)
+        return channel.seen(released, rounded.sum(axis=0), std)
 
     def require_grid(self, sensitivity: float, bound: float) -> None:
         """Raise ValueError where no grid serves a message of this sensitivity and bound."""

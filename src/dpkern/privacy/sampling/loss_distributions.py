@@ -89,7 +89,7 @@ class Losses:
         return self.times * self.moment(tilt)[0]
 
     def cumulants_of_all(self, tilt: float) -> Cumulants:
-        """Return the same and its two derivatives."""
+        """Return log E[exp(tilt loss); finite] of all releases and its first two derivatives."""
         total, mean, variance = self.cumulants(tilt)
         return self.times * total, self.times * mean, self.times * variance
 

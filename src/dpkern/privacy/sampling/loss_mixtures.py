@@ -87,7 +87,7 @@ class Mixtures:
         return float((self._ladder.numbers * self._tilted(logs)[0]).sum())
 
     def cumulants_of_all(self, tilt: float) -> Cumulants:
-        """Return the same and its two derivatives."""
+        """Return log E[exp(tilt loss); finite] of all releases and its first two derivatives."""
         of = self._ladder
         logs, means, variances = np.array([rung.cumulants(tilt) for rung in self._rungs]).T
         total, share = self._tilted(logs)

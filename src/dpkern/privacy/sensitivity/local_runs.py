@@ -418,7 +418,7 @@ class _Constants:
         most: float,
         all_penalized: bool,
     ) -> Self:
-        """Return what follows from the fields of `LocalRuns` of these names."""
+        """Return the constants that follow from the fields of `LocalRuns` of these names."""
         L = clipped_smoothness(loss_smoothness, row_bound, dim)
         low, penalty = Fraction(l2) + Fraction(least), Fraction(l2) + Fraction(most)
         first, last = low, penalty

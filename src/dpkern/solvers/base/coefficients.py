@@ -164,20 +164,16 @@ def is_linear(oracle: object) -> bool:
     return oracle is None or linear or isinstance(oracle, DiscreteHazards)
 
 
-def coefficients(result: "SolverResult", most: int | None = None) -> Coefficients:
-    """Return the coefficients of a model as `SolverResult.coefficients` describes them.
+def _by_columns(
+    result: "SolverResult", W: FloatArray, scale: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, dict[int, str]]:
+    """Return coefficients (K, n) in the units of a schema's columns, from W (K, n) of the features.
 
-    There are at most so many for each class, beside its intercept.
+    Also the norm of each as a function of w, what the intercept takes of each of W, and the names
+    of features whose unit has one.
     """
-    oracle, transform = result.oracle, result.transform
-    if oracle is not None and not is_linear(oracle):
-        raise ValueError(f"model must be linear to have coefficients, got {oracle.name!r}")
-    ((W, constants),) = layers(result)
-    n = transform.n_features
-    units, values = dict[int, str](), W.copy()
-    # Norms of the coefficients as functions of w, and what the intercept takes of them.
-    scale = np.ones(n) if transform.scale is None else np.asarray(transform.scale)
-    norms, taken, start = scale.copy(), np.zeros(n), 0
+    values, norms, taken, start = W.copy(), scale.copy(), np.zeros(len(scale)), 0
+    units = dict[int, str]()
     for column in () if result.schema is None else result.schema.features:
         block = slice(start, start + len(column.feature_names))
         if column.categories is None:
@@ -192,6 +188,37 @@ def coefficients(result: "SolverResult", most: int | None = None) -> Coefficient
             squares = scale[block] ** 2
             norms[block] = np.sqrt((1.0 - 2.0 * share) * squares + share**2 @ squares)
         start = block.stop
+    return values, norms, taken, units
+
+
+def _unit(result: "SolverResult") -> tuple[str, str]:
+    """Return the unit of the coefficients of a model, and the note on them."""
+    noise, line = result.noise, result.calibration
+    note = UNKNOWN if noise is None else PROVED if noise.proved else NOMINAL
+    if line is not None:
+        named = {"log odds": LOG_ODDS, "logits": LOGITS, "log mean": LOG_MEANS}
+        note = f"{named[line.name]}; {note}"
+    unit = "target" if result.classes is None else "margin"
+    unit = "log odds" if result.predicts_probabilities and result.output_loss != "probit" else unit
+    unit = line.name if isinstance(line, LogMeans) else unit
+    if isinstance(result.oracle, DiscreteHazards):
+        unit, ratios = result.oracle.unit
+        note = f"{LOG_HAZARDS.format(ratios)}; {note}"
+    return unit, note
+
+
+def coefficients(result: "SolverResult", most: int | None = None) -> Coefficients:
+    """Return the coefficients of a model as `SolverResult.coefficients` describes them.
+
+    There are at most so many for each class, beside its intercept.
+    """
+    oracle, transform = result.oracle, result.transform
+    if oracle is not None and not is_linear(oracle):
+        raise ValueError(f"model must be linear to have coefficients, got {oracle.name!r}")
+    ((W, constants),) = layers(result)
+    n = transform.n_features
+    scale = np.ones(n) if transform.scale is None else np.asarray(transform.scale)
+    values, norms, taken, units = _by_columns(result, W, scale)
     constants = constants + W @ taken
     shift = np.zeros(n) if transform.shift is None else np.asarray(transform.shift)
     of_constant = float(np.linalg.norm(taken * scale + shift))
@@ -215,14 +242,5 @@ def coefficients(result: "SolverResult", most: int | None = None) -> Coefficient
         for j, name in zip(order, shown, strict=True):
             std = None if noise is None else odds * noise.std * float(norms[j])
             rows.append(Coefficient(f"{prefix}{name}", odds * float(row[j]), std))
-    note = UNKNOWN if noise is None else PROVED if noise.proved else NOMINAL
-    if line is not None:
-        named = {"log odds": LOG_ODDS, "logits": LOGITS, "log mean": LOG_MEANS}
-        note = f"{named[line.name]}; {note}"
-    unit = "target" if result.classes is None else "margin"
-    unit = "log odds" if result.predicts_probabilities and result.output_loss != "probit" else unit
-    unit = line.name if isinstance(line, LogMeans) else unit
-    if isinstance(oracle, DiscreteHazards):
-        unit, ratios = oracle.unit
-        note = f"{LOG_HAZARDS.format(ratios)}; {note}"
+    unit, note = _unit(result)
     return Coefficients(rows, note, unit, len(W) * (n - len(order)))

@@ -30,15 +30,18 @@ MEAN = "sum of targets over their bound"
 CLASSES = "recalibration: counts of ordered classes"
 
 
-def first_model(run: "Run") -> FloatArray:
-    """Return the first model of a run, public: of a released mean of targets, or released rates."""
-    objective, mu = run.objective, run.plan.recalibration_mu
+def first_model(run: "Run", mu: float) -> FloatArray:
+    """Return the first model of a run, public: of a released mean of targets, or released rates.
+
+    `mu` is the budget of the recalibration.
+    """
+    objective = run.objective
     loss, data, w = objective.loss, objective.data, objective.start()
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
-        if mu is not None and isinstance(loss, AllThreshold):
+        if isinstance(loss, AllThreshold):
             counts, std = _Counts(run, mu, None).find(loss.classes(data))
             return loss.start_at(data, np.maximum(counts, 0.5 * std))
-        if mu is not None and objective.has_units:
+        if objective.has_units:
             w[-1] = _TargetMean(run, mu, None).find(data.target_bound)
     return w
 

@@ -95,7 +95,7 @@ def methods_text(result: "SolverResult") -> str:
 
 
 def _citation(solver: str) -> str:
-    """Return what the page of the solver says of its papers."""
+    """Return the second paragraph of a solver's module, which cites its papers."""
     page = import_module(f"dpkern.solvers.{solver}").__doc__ or solver
     text = " ".join(page.split("\n\n")[1].split()) if "\n\n" in page else page
     return f"{text.rstrip(':.')}."

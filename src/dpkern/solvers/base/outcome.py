@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpkern._warn import warn
-from dpkern.data import is_sparse
-from dpkern.data.blocks import AbsentRows
 from dpkern.data.notes import LABELS_READ, TASK_READ, WIDTH_READ
 from dpkern.models.oracles import Oracle
 from dpkern.models.terms import PenaltySum, Term
@@ -139,7 +137,7 @@ def declared(run: "Run") -> dict[str, Any]:
         "intercept": data.intercept,
         "row_bound": data.row_bound,
         "feature_range": data.feature_range is not None,
-        "sparse": data.X.sparse if isinstance(data.X, AbsentRows) else is_sparse(data.X),
+        "sparse": data.is_sparse,
         "labels": None if data.classes is None else [str(c) for c in data.classes],
         "monitor": monitor,
     }

@@ -23,7 +23,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpkern._numbers import positive
-from dpkern.data import SiloData
+from dpkern.data.persons import Persons
 from dpkern.models.losses import Custom
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person
@@ -85,14 +85,10 @@ class PersonBound:
 
 
 def person_bound(
-    declaration: "Declaration", data: SiloData, budget: Budget | None, given: Mapping[str, Any]
-) -> PersonBound | None:
-    """Return the bound for the persons of the data, None without any; raise if none is proved."""
-    persons, clip = data.persons, given["person_clip"]
-    if persons is None:
-        if not (clip is None or clip == AUTO):
-            raise ValueError(f"person_clip must be left out for data without person, got {clip!r}")
-        return None
+    declaration: "Declaration", persons: Persons, budget: Budget | None, given: Mapping[str, Any]
+) -> PersonBound:
+    """Return the bound for the persons of data that have them; raise if none is proved."""
+    clip = given["person_clip"]
     if budget is not None:
         _refuse_without_group_guarantee(declaration, given)
     in_sums = persons.offsets is not None and _sums_records(declaration, given)

@@ -24,7 +24,7 @@ from dpkern.privacy.mechanisms.channel import Shares
 from dpkern.privacy.sampling.amplification import AMPLIFIES
 from dpkern.privacy.sensitivity.grids import MAX_RECORDS
 from dpkern.solvers.base.objective import Objective
-from dpkern.solvers.base.options import StepSize
+from dpkern.solvers.base.options import AUTO, StepSize
 from dpkern.solvers.base.persons import PersonBound, person_bound
 from dpkern.solvers.base.recalibration import recalibration_share
 from dpkern.solvers.base.settings import REPEATS, resolve_settings
@@ -173,7 +173,7 @@ def resolve(
     """Return the plan of a run of a solver with these arguments, or raise by public numbers."""
     check_budget(budget, or_none=True)
     given = {**arguments, "budget": budget}
-    persons = person_bound(declaration, objective.data, budget, given)
+    persons = _persons(declaration, objective, given)
     given["person_clip"] = None if persons is None else persons.clip
     if declaration.penalties == "l2" and (objective.l1 or objective.other):
         name = "l1" if given["l1"] else "penalty"
@@ -206,6 +206,18 @@ def resolve(
         updates=given.get("rounds", 1),
     )
     return declaration.resolve(plan, objective)
+
+
+def _persons(
+    declaration: "Declaration", objective: Objective, given: Mapping[str, Any]
+) -> PersonBound | None:
+    """Return how people with several records are protected, None where nobody has several."""
+    persons, clip = objective.data.persons, given["person_clip"]
+    if persons is not None:
+        return person_bound(declaration, persons, given["budget"], given)
+    if clip not in (None, AUTO):
+        raise ValueError(f"person_clip must be left out for data without person, got {clip!r}")
+    return None
 
 
 def _check_neighbours(objective: Objective, given: Mapping[str, Any]) -> None:

@@ -491,7 +491,7 @@ def stored_model(
     schema: Schema | None,
     calibration: Calibration | Temperature | None,
 ) -> dict[str, Any]:
-    """Return all that predicts, as a file holds it and the digest of a model has it."""
+    """Return the parts of a model that predictions follow from, for its file and its digest."""
     values = {
         "intercept": intercept,
         "classes": None if classes is None else classes.tolist(),

@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
@@ -63,10 +63,12 @@ class Run(AbstractContextManager["Run"]):
         The objective on the monitor's records.
     history : dict of list
         One public number per update.
-    bound, notes, claim, settled : str, tuple of str, dict or None, int
-        What the solver's certificate says beside its releases, how it bounds them, a paper's claim
-        that is not an epsilon and delta, and how many last gradients must be small for
-        convergence.
+    bound, notes : str, tuple of str
+        How the certificate bounds the releases, "exact" or "upper", and what it says beside them:
+        `qualify` adds to both.
+    claim, settled : dict or None, int
+        A paper's claim that is not an epsilon and delta, and how many last gradients must be small
+        for convergence; a solver may set them before its first release.
     started : str
         When the run began, in whole seconds, UTC.
     in_lockstep : bool
@@ -103,6 +105,11 @@ class Run(AbstractContextManager["Run"]):
         self._learning = LearningWatch(plan.rounds, independent=not plan.declaration.differences)
         self._seconds = {"kernels": 0.0, "noise": 0.0}
         self.start_clock()
+
+    def qualify(self, *notes: str, upper: bool = False) -> None:
+        """Add notes to the certificate, each of them once, and say whether it is an upper bound."""
+        self.notes = tuple(dict.fromkeys((*self.notes, *notes)))
+        self.bound = "upper" if upper else self.bound
 
     @property
     def updates(self) -> int:
@@ -152,7 +159,8 @@ class Run(AbstractContextManager["Run"]):
 
     def first_model(self) -> FloatArray:
         """Return the model that the run begins with, of public numbers and of a release."""
-        return first_model(self)
+        mu = self.plan.recalibration_mu
+        return self.objective.start() if mu is None else first_model(self, mu)
 
     def start_clock(self) -> None:
         """Begin to measure the time of the run."""
@@ -339,31 +347,13 @@ class Run(AbstractContextManager["Run"]):
             "schema": data.schema,
             "calibration": calibration,
         }
-        certificate = Certificate.from_ledger(
-            self.ledger,
-            trust=self.plan.trust,
-            noise=self.stream.kind,
-            neighbours=self.plan.neighbours,
-            declared=declared(self),
-            claimed=self.plan.claimed if self.claim is None else self.claim,
-            bound=self.bound,
-            notes=(*self.notes, *notes_on_data(self), *(() if self.charge is None else (CHARGED,))),
-            at_delta=None if self.plan.budget is None else self.plan.arguments["budget"].delta,
-            model=model_digest(stored_model(**fitted)) if np.isfinite(w).all() else None,
-            started=self.started,
-            sources=sources(self),
-        )
-        if self.plan.persons is not None:
-            certificate = self.plan.persons.certificate(certificate)
+        certificate = self._certificate(stored_model(**fitted) if np.isfinite(w).all() else None)
         if self.charge is not None and self.ended is None:
             self.charge.settle(certificate)
         total = time.perf_counter() - self._begin
-        norms = self.history["gradient_norm"]
-        converged = len(norms) >= self.settled and max(norms[-self.settled :]) <= 1e-6
-        converged = converged and self.ended is None
-        finding = (
-            "" if converged or self.plan.budget is None or self.ended else self._learning.finding()
-        )
+        converged = self._has_converged()
+        silent = converged or self.plan.budget is None or self.ended is not None
+        finding = "" if silent else self._learning.finding()
         if calibration is not None:
             finding = calibration.finding
         return SolverResult(
@@ -379,6 +369,34 @@ class Run(AbstractContextManager["Run"]):
             noise=noise,
             inference=inference,
         )
+
+    def _certificate(self, model: Mapping[str, Any] | None) -> Certificate:
+        """Return the certificate of all releases so far, and of the model that follows from them.
+
+        `model` has all that predicts (`stored_model`); None where it is not finite.
+        """
+        plan = self.plan
+        certificate = Certificate.from_ledger(
+            self.ledger,
+            trust=plan.trust,
+            noise=self.stream.kind,
+            neighbours=plan.neighbours,
+            declared=declared(self),
+            claimed=plan.claimed if self.claim is None else self.claim,
+            bound=self.bound,
+            notes=(*self.notes, *notes_on_data(self), *(() if self.charge is None else (CHARGED,))),
+            at_delta=None if plan.budget is None else plan.arguments["budget"].delta,
+            model=None if model is None else model_digest(model),
+            started=self.started,
+            sources=sources(self),
+        )
+        return certificate if plan.persons is None else plan.persons.certificate(certificate)
+
+    def _has_converged(self) -> bool:
+        """Whether the last released gradients are small, and no error ended the run."""
+        norms = self.history["gradient_norm"]
+        small = len(norms) >= self.settled and max(norms[-self.settled :]) <= 1e-6
+        return small and self.ended is None
 
 
 def begin(

@@ -65,8 +65,7 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
     if run.plan.arguments.get("accounting") == "last_iterate" and run.plan.trust != "silo":
         raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.plan.solver}")
     returned, done = Returned(run, run.plan.rounds), 0
-    run.bound = "upper" if NOT_HIDDEN in notes else "exact"
-    run.notes = notes if run.plan.budget is not None else ()
+    run.qualify(*(notes if run.plan.budget is not None else ()), upper=NOT_HIDDEN in notes)
     if isinstance(advance, HiddenSteps):
         advance.require_reach(eta)
     w = run.first_model()

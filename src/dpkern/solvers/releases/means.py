@@ -70,7 +70,7 @@ def difference_clip(run: Run, step: FloatArray) -> float:
 def convex_differences(
     run: Run, distance: float, norms: float, clip: float
 ) -> ConvexDifferences | None:
-    """Return what a convex loss's differences between two models, clipped so, are bounded by.
+    """Return the bound of differences of a convex loss's gradients, clipped so, at two models.
 
     The models have this distance and sum of norms. None where nothing is known beyond the clip
     norm, and without a budget, where it does not matter. It depends on public numbers only.
@@ -321,7 +321,7 @@ class NoisyMeans:
             clip = 0.5 * ball.diameter * (1.0 + 2.0**-20)
         elif ball is not None:
             total = partial(total, curvature=run.objective.phi.smoothness)
-            run.notes = (COCOERCIVE,)
+            run.qualify(COCOERCIVE)
         between = None  # what the sensitivity depends on, if it is not four times the clip norm
         if not isinstance(run.objective.loss, Oracle) and (ball or clip < 2.0 * run.plan.clip):
             between = models
