@@ -166,7 +166,7 @@ class BlockRows:
         return read_ahead(self._block(batch) for batch in _cut(self._source()) if len(batch.y))
 
     def _block(self, batch: Batch) -> SiloData:
-        with _placed(batch.place):
+        with placed(batch.place):
             return self._encoded(batch)
 
     def _encoded(self, batch: Batch) -> SiloData:
@@ -272,7 +272,7 @@ def read_once(make: type[SiloData], source: Source, options: RowOptions) -> Firs
     for batch in read_ahead(iter(_cut(source()))):
         if not len(batch.y):
             continue
-        with _placed(batch.place):
+        with placed(batch.place):
             if template is None:
                 X, y = records(batch.X, batch.y)
                 rows, grouped = _rows(X), batch.groups is not None
@@ -297,7 +297,7 @@ def joined_passes(passes: Sequence[tuple[str, FirstPass]]) -> FirstPass:
     sizes: dict[Any, int] = {}
     for place, found in held:
         template, like = cast("SiloData", found.template), cast("SiloData", held[0][1].template)
-        with _placed(place):
+        with placed(place):
             if found.grouped != held[0][1].grouped:
                 raise ValueError("parts must have silos in all of them or in none, got both")
             if _form(template) != _form(like):
@@ -395,7 +395,7 @@ def batches_of(blocks: Any) -> Source:
             X, y, *groups = block
             if len(y) != (X.shape[0] if hasattr(X, "shape") else len(X)):
                 raise ValueError(f"blocks[{i}] must have as many labels as rows, got {len(y)}")
-            with _placed(f"blocks[{i}]"):
+            with placed(f"blocks[{i}]"):
                 values = {name: values_of_records(name, beside[name], len(y)) for name in beside}
             yield Batch(X, y, groups[0] if groups else None, f"blocks[{i}]", beside=values)
 
@@ -438,7 +438,7 @@ def read_ahead(items: Iterator[T]) -> Iterator[T]:
         thread.join()
 
 
-class _placed:
+class placed:
     """Errors of a block begin with its place."""
 
     def __init__(self, place: str) -> None:
