@@ -24,7 +24,7 @@ def is_dask(X: Any) -> bool:
 
 def empty_like(X: Any) -> Any:
     """Return an array or frame without rows, of the columns of X, which must be numbers."""
-    if _is_frame(X):
+    if is_dask_frame(X):
         refuse_misread(X._meta)
         frame_matrix(X._meta)
         return X._meta
@@ -42,16 +42,16 @@ def empty_like(X: Any) -> Any:
     return np.empty((0, X.shape[1]), X.dtype)
 
 
-def _is_frame(X: Any) -> bool:
+def is_dask_frame(X: Any) -> bool:
     return hasattr(X, "_meta") and hasattr(X, "columns")  # delayed objects have any public name
 
 
-def parts_of(X: Any, y: Any, beside: Mapping[str, Any]) -> list[dict[str, Any]]:
+def parts_of(X: Any, required: Mapping[str, Any], more: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the parts of X, each with those of what is beside it, by names, to be computed."""
-    more = {name: values for name, values in beside.items() if values is not None}
-    for name, values in {"y": y, **more}.items():
+    columns = {**required, **{name: values for name, values in more.items() if values is not None}}
+    for name, values in columns.items():
         _require_parts_of(X, name, values)
-    columns = {"X": X, "y": y, **more}
+    columns = {"X": X, **columns}
     delayed = [np.ravel(values.to_delayed()).tolist() for values in columns.values()]
     return [dict(zip(columns, part, strict=True)) for part in zip(*delayed, strict=True)]
 
@@ -106,7 +106,7 @@ def in_parts(method: Method) -> Method:
         like, model = empty_like(X), copy(self)
         model.accountant = None  # which stays in this process
         row: Any = np.zeros((1, like.shape[1]))
-        if framed := _is_frame(X):
+        if framed := is_dask_frame(X):
             row = type(like)(row, columns=like.columns)
         empty = method(model, row)[:0]  # columns have been checked
         of_part = partial(_of_part, method.__name__, model, empty)

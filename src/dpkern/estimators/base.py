@@ -245,7 +245,7 @@ class PrivateEstimator(BaseEstimator, ABC):
     def _data_in_parts(self, X: Any, y: Any, beside: Mapping[str, Any], person: Any) -> SiloData:
         """Return the records of Dask, which computes one part at a time, in every pass."""
         validate_data(self, like := empty_like(X), skip_check_array=True)
-        parts = parts_of(X, y, beside)
+        parts = parts_of(X, {"y": y}, beside)
         options = self._row_options(self._labels(self._targets_of(parts)), like, person, beside)
         if options["task"] == "multiclass":
             raise TypeError(MODEL_IN_MEMORY)
