@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import counted
+from dpkern._numbers import counted, refuse_unknown
 from dpkern.data.csr import is_sparse
 from dpkern.data.frames import column_names
 from dpkern.data.ids import ids
@@ -242,6 +242,7 @@ def data_in_blocks(make: type[SiloData], source: Source, options: RowOptions) ->
 
 def require_block_options(options: RowOptions) -> None:
     """Raise ValueError for options that records in blocks do not have, or lack."""
+    refuse_unknown("SiloData", options, RowOptions.__annotations__)
     for name in ("person", "max_records"):
         if options.get(name) is not None:
             raise ValueError(
@@ -485,7 +486,7 @@ def _checked(batch: Batch, names: Any, like: Any) -> tuple[Any, NDArray[Any]]:
         form = "CSR" if sparse else "dense"
         raise TypeError(
             f"X must be {form} {like.dtype} as the first block, got "
-            f"{'CSR' if is_sparse(rows) else 'dense'} {rows.dtype}"
+            f"{'CSR' if is_sparse(rows) else 'dense'} {rows.dtype}: give all one kind"
         )
     return rows, y
 
