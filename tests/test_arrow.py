@@ -186,7 +186,7 @@ def test_wrong_arguments_of_files_are_refused(tmp_path):
         (tmp_path / "none", {}, FileNotFoundError, "paths must hold files or folders"),
         (tmp_path / "*.parquet", {}, FileNotFoundError, "which is none: pass a folder for a pat"),
         (tmp_path / "a.parquet", {"target": None}, ValueError, "; or pass a schema"),
-        (tmp_path / "a.parquet", {"rowbound": 1.0}, ValueError, "did you mean 'row_bound'"),
+        (tmp_path / "a.parquet", {"rowbound": 1.0}, TypeError, "did you mean 'row_bound'"),
         (tmp_path / "a.txt", {}, ValueError, "must end in .parquet"),
         (
             tmp_path / "damaged.parquet",

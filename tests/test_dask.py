@@ -129,6 +129,19 @@ def test_frames_have_the_bits_of_memory(seed):
         model.predict(frame)
 
 
+@pytest.mark.filterwarnings("default")  # of Dask and pandas
+def test_columns_of_files_keep_their_partitions(tmp_path):
+    """Dask joins small partitions of a file where few of its columns are read."""
+    frames = pytest.importorskip("dask.dataframe")
+    X, y, _ = records()
+    frame = frames_of(X, y, (100, 100, 100, 100))
+    frame.assign(**{f"more{k}": frame["a"] for k in range(9)}).to_parquet(tmp_path)
+    read = frames.read_parquet(tmp_path)
+    how = HOW | {"feature_range": dict.fromkeys(NAMES, (-1.0, 1.0))}
+    memory = estimators.DPLogisticRegression(**how).fit(frame[NAMES].compute(), y)
+    same(estimators.DPLogisticRegression(**how).fit(read[NAMES], read["target"]), memory)
+
+
 def test_chunks_of_unknown_sizes_are_counted():
     X, y, _ = records()
     A, b = lazy(chunks(len(y), np.random.default_rng(0)), X, y)

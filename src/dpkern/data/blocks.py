@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import counted, refuse_unknown
+from dpkern._numbers import counted, did_you_mean
 from dpkern.data.csr import is_sparse
 from dpkern.data.frames import column_names
 from dpkern.data.ids import ids
@@ -242,7 +242,9 @@ def data_in_blocks(make: type[SiloData], source: Source, options: RowOptions) ->
 
 def require_block_options(options: RowOptions) -> None:
     """Raise ValueError for options that records in blocks do not have, or lack."""
-    refuse_unknown("SiloData", options, RowOptions.__annotations__)
+    for name in options.keys() - RowOptions.__annotations__.keys():
+        close = did_you_mean(name, RowOptions.__annotations__)
+        raise TypeError(f"{name} is no argument of records in blocks{close}")
     for name in ("person", "max_records"):
         if options.get(name) is not None:
             raise ValueError(

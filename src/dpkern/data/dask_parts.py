@@ -52,7 +52,8 @@ def parts_of(X: Any, required: Mapping[str, Any], more: Mapping[str, Any]) -> li
     for name, values in columns.items():
         _require_parts_of(X, name, values)
     columns = {"X": X, **columns}
-    delayed = [np.ravel(values.to_delayed()).tolist() for values in columns.values()]
+    # Optimised by itself, a column would have other partitions than a frame of more columns.
+    delayed = [np.ravel(c.to_delayed(optimize_graph=False)).tolist() for c in columns.values()]
     return [dict(zip(columns, part, strict=True)) for part in zip(*delayed, strict=True)]
 
 
