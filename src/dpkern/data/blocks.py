@@ -45,6 +45,11 @@ _IN_MEMORY = (
 )
 
 
+OF_A_PERSON = (
+    "keep k records of a person at most in them, give the budget mu / k, and restate the "
+    "certificate by group(k), as docs/blocks.md says"
+)
+
 NO_TABLE = (
     "data must be a table, or what dpkern.read_parquet returns of files with a schema, got other "
     "records in blocks, whose columns have been encoded"
@@ -249,7 +254,7 @@ def require_block_options(options: RowOptions) -> None:
         if options.get(name) is not None:
             raise ValueError(
                 f"{name} must be None for records in blocks, whose guarantees are for a record: "
-                "put a person's records together before"
+                f"{OF_A_PERSON}"
             )
     for name in BESIDE:
         if options.get(name) is not None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpkern._warn import warn
 from dpkern.data import Column, OutsideWarning, Schema, SiloData
-from dpkern.data.blocks import BESIDE, Batch, data_in_blocks, read_ahead
+from dpkern.data.blocks import BESIDE, OF_A_PERSON, Batch, data_in_blocks, read_ahead
 from dpkern.data.frames import listed
 from dpkern.data.outside import count_averaged, count_outside, outside_text, refuse_outside
 from dpkern.data.validation import RowOptions
@@ -120,7 +120,7 @@ def source_of(
     if schema.person is not None:
         raise ValueError(
             f"schema must have no column of persons for records in blocks, got "
-            f"{schema.person.name!r}: put a person's records together before"
+            f"{schema.person.name!r}: {OF_A_PERSON}"
         )
     stated = schema.options(intercept=options.pop("intercept", None))
     if schema.weight is not None:
