@@ -83,6 +83,18 @@ def test_rows_of_any_kind_of_numbers_have_the_bits_of_memory(dtype):
     same(models[0].fit(A, b), models[1].fit(X, y))
 
 
+def test_sparse_rows_have_the_bits_of_memory():
+    sparse = pytest.importorskip("scipy.sparse")
+    X, y, _ = records()
+    X = sparse.csr_array(np.where(X > 0.5, X, 0.0))
+    A = arrays.from_array(X, chunks=((100, 300), 4), asarray=False)
+    models = [estimators.DPLogisticRegression(**HOW) for _ in "ab"]
+    b = arrays.from_array(y, chunks=((100, 300),))
+    same(models[0].fit(A, b), models[1].fit(X, y))
+    assert models[0].result_.transform.row_bound == 1.0
+    assert models[0].predict(A).compute().tolist() == models[1].predict(X).tolist()
+
+
 def test_regressions_and_values_beside_the_rows_have_the_bits_of_memory():
     X, _, z = records()
     rng = np.random.default_rng(1)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import counted
+from dpkern.data.csr import is_sparse
 from dpkern.data.frames import frame_matrix
 from dpkern.data.validation import refuse_misread
 
@@ -39,7 +40,8 @@ def empty_like(X: Any) -> Any:
         )
     if X.dtype.kind not in "fiub":
         raise TypeError(f"X must be real numbers, got dtype {X.dtype}: encode them (one-hot, say)")
-    return np.empty((0, X.shape[1]), X.dtype)
+    make: Any = type(X._meta) if is_sparse(X._meta) else np.empty
+    return make((0, X.shape[1]), dtype=X.dtype)
 
 
 def is_dask_frame(X: Any) -> bool:
