@@ -27,10 +27,14 @@ COLUMNS, FILE_ROWS, GROUP_ROWS, TURNS = 30, 1_000_000, 1 << 18, 3
 HOW = {"target": "y", "classes": [0, 1], "intercept": True, "row_bound": 8.0}
 
 
+def coefficients(rng):
+    return rng.standard_normal(COLUMNS) / np.sqrt(COLUMNS)
+
+
 def write(folder, n):
     """Files of a million records each."""
     rng = np.random.default_rng(0)
-    w = rng.standard_normal(COLUMNS) / np.sqrt(COLUMNS)
+    w = coefficients(rng)
     for i, first in enumerate(range(0, n, FILE_ROWS)):
         rows = min(FILE_ROWS, n - first)
         X = rng.standard_normal((COLUMNS, rows), dtype=np.float32)
@@ -132,16 +136,18 @@ def beside_dask_ml(folder):
         return dpk.solve("local_newton", dpk.read_parquet(paths, **HOW), budget=budget, l2=1e-12)
 
     fits = {
-        "dask-ml, solver newton, not private": LogisticRegression(solver="newton").fit,
-        "DPLogisticRegression of the same arrays": DPLogisticRegression(1.0, 1e-9, **how).fit,
         "read_parquet and dpkern.solve": lambda X, y: of_files(),
+        "DPLogisticRegression of Dask arrays": DPLogisticRegression(1.0, 1e-9, **how).fit,
+        "dask-ml, solver newton, not private": LogisticRegression(solver="newton").fit,
     }
+    truth = coefficients(np.random.default_rng(0))
     for name, fit in fits.items():
         (wall, cpu), model = timed(lambda fit=fit: fit(X, y))
         w = model.w[:-1] if hasattr(model, "w") else np.ravel(model.coef_)
+        cosine = w @ truth / (np.linalg.norm(w) * np.linalg.norm(truth))
         print(
-            f"{len(y):,} records, {name}: {wall:.0f} s, of processors {cpu:.0f}; |w| "
-            f"{np.linalg.norm(w):.4f}; peak of all so far {peak_mb():,.0f} MB",
+            f"{len(y):,} records, {name}: {wall:.0f} s, of processors {cpu:.0f}; cosine to the "
+            f"true coefficients {cosine:.5f}; peak so far {peak_mb():,.0f} MB",
             flush=True,
         )
 

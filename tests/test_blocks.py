@@ -541,6 +541,17 @@ def test_local_steps_and_monitors_are_refused_uncharged(tmp_path):
     assert not accountant.entries
 
 
+def test_models_that_are_not_linear_are_refused_uncharged(tmp_path):
+    X, y, _ = records(60)
+    several = HOW | {"task": "multiclass", "classes": [0, 1, 2], "intercept": False}
+    blocks = dpk.SiloData.from_blocks([(X, y)], **several)
+    accountant = dpk.Accountant(tmp_path / "book.json", epsilon=9.0, delta=1e-4)
+    for name in ("auto", "minibatch_sgd"):
+        with pytest.raises(ValueError, match=r"for a model that is not linear \(MLP\)"):
+            dpk.solve(name, blocks, budget=BUDGET, accountant=accountant, model=dpk.MLP(hidden=()))
+    assert not accountant.entries
+
+
 def test_auto_takes_what_works():
     X, y, _ = records(300)
     targets = {"task": "regression", "target_bound": 3.0, "row_bound": 2.0}
