@@ -140,6 +140,11 @@ def test_a_file_that_changes_ends_the_run_by_name(tmp_path):
             r"b\.parquet, row group 1: X must be finite, got 4 .* in column 'x1'",
         ),
         ({"y": np.full(70, 7)}, ValueError, r"b\.parquet, row group 0: y must hold labels"),
+        (
+            {"z": np.ones(70)},
+            ValueError,
+            r"b\.parquet must have the columns of the first file, .*'z'",
+        ),
     ],
 )
 def test_a_wrong_file_is_named(change, error, message, tmp_path):
@@ -177,8 +182,11 @@ def test_wrong_arguments_of_files_are_refused(tmp_path):
     person = dpk.Schema([*SCHEMA.columns, Column("id", "person")])
     for paths, how, error, message in (
         ([*tmp_path.glob("a.[cp]*")], {}, ValueError, "one format, got csv and parquet"),
-        (tmp_path / "empty", {}, ValueError, "one format, got none"),
+        (tmp_path / "empty", {}, ValueError, r"one format, got no file with \.parquet"),
         (tmp_path / "none", {}, FileNotFoundError, "paths must hold files or folders"),
+        (tmp_path / "*.parquet", {}, FileNotFoundError, "which is none: pass a folder for a pat"),
+        (tmp_path / "a.parquet", {"target": None}, ValueError, "; or pass a schema"),
+        (tmp_path / "a.parquet", {"rowbound": 1.0}, TypeError, "did you mean 'row_bound'"),
         (tmp_path / "a.txt", {}, ValueError, "must end in .parquet"),
         (
             tmp_path / "damaged.parquet",
@@ -202,6 +210,28 @@ def test_wrong_arguments_of_files_are_refused(tmp_path):
     ):
         with pytest.raises(error, match=message):
             dpk.read_parquet(paths, **{"target": "y"} | how)
+
+
+def test_damaged_bytes_are_placed(tmp_path):
+    _, _, columns = numbers()
+    write(tmp_path / "a.parquet", columns)
+    held = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "b.parquet").write_bytes(held[:40] + 400 * b"x" + held[440:])
+    with pytest.raises(ValueError, match=r"b\.parquet must be what its name ends in"):
+        dpk.read_parquet(tmp_path, target="y", classes=[0, 1], row_bound=2.0)
+
+
+def test_hidden_files_and_folders_are_not_read(tmp_path):
+    _, _, columns = numbers(20)
+    for name in ("a.parquet", "._a.parquet", "_temporary/0/b.parquet", "part.parquet/c.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path / name, columns)
+    how = {"target": "y", "classes": [0, 1], "row_bound": 2.0}
+    assert dpk.read_parquet(tmp_path, **how).n == 40
+    (tmp_path / "site=a").mkdir()
+    (tmp_path / "a.parquet").rename(tmp_path / "site=a" / "a.parquet")
+    with pytest.raises(ValueError, match="got 'site', but a folder of this name: write it into"):
+        dpk.read_parquet(tmp_path / "site=a", silo="site", **how)
 
 
 @pytest.mark.parametrize("kind", ["twice", "folder", "dot", "symlink", "hard link"])

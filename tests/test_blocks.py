@@ -182,6 +182,20 @@ def test_lock_step_shares_its_passes():
     assert len(passes) == 1 + 2 * 4
 
 
+@pytest.mark.parametrize("k", [3, 4])
+def test_a_part_of_the_budget_has_the_bits_of_the_group_bound(k):
+    X, y, _ = records(300)
+    person = np.repeat(np.arange(100), 3)
+    memory = dpk.SiloData(X, y, [0, 300], person=person, max_records=k, **HOW)
+    blocks = dpk.SiloData.from_blocks([(X[:100], y[:100]), (X[100:], y[100:])], **HOW)
+    how = {"rounds": 3, "rng": 1}
+    wanted = dpk.solve("gradient_descent", memory, budget=BUDGET, person_clip=None, **how)
+    found = dpk.solve("gradient_descent", blocks, budget=dpk.Budget(mu=BUDGET.mu / k), **how)
+    assert found.w.tobytes() == wanted.w.tobytes()
+    assert found.privacy.group(k).mu == pytest.approx(wanted.privacy.mu, rel=1e-15)
+    assert found.privacy.group(k).unit == f"one person with {k} records"
+
+
 def test_a_step_of_newton_is_one_pass():
     X, y, _ = records(300)
     passes = []
@@ -524,6 +538,17 @@ def test_local_steps_and_monitors_are_refused_uncharged(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             dpk.solve("federated_gd", blocks, budget=BUDGET, accountant=accountant, **how)
+    assert not accountant.entries
+
+
+def test_models_that_are_not_linear_are_refused_uncharged(tmp_path):
+    X, y, _ = records(60)
+    several = HOW | {"task": "multiclass", "classes": [0, 1, 2], "intercept": False}
+    blocks = dpk.SiloData.from_blocks([(X, y)], **several)
+    accountant = dpk.Accountant(tmp_path / "book.json", epsilon=9.0, delta=1e-4)
+    for name in ("auto", "minibatch_sgd"):
+        with pytest.raises(ValueError, match=r"for a model that is not linear \(MLP\)"):
+            dpk.solve(name, blocks, budget=BUDGET, accountant=accountant, model=dpk.MLP(hidden=()))
     assert not accountant.entries
 
 

@@ -390,10 +390,32 @@ def test_partitions_of_a_frame_have_the_bits_of_memory(client):
         ({"target": "z"}, "target must be a column of the frame, got 'z'"),
         ({"target": None}, "target must be a column of the frame, got None"),
         ({"target": "y", "silo": "z"}, "silo must be a column of the frame"),
-        ({"target": "y", "schema": 1}, "schema must be None for a Dask frame"),
+        ({"target": "y", "schema": 1}, "schema must be None for a Dask array or frame"),
     ):
         with pytest.raises(ValueError, match=message):
             dpk.Cluster(client, frame, **given, **HOW)
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("default")
+def test_chunks_of_arrays_have_the_bits_of_memory(client):
+    arrays = pytest.importorskip("dask.array")
+    X, y = records(600)
+    silo, weight = np.arange(600) % 3, np.linspace(0.0, 1.0, 600)
+    sizes = (1, 0, 249, 350)
+    A = arrays.from_array(X, chunks=(sizes, 5))
+    b, s, w = (arrays.from_array(a, chunks=(sizes,)) for a in (y, silo, weight))
+    how = HOW | {"max_weight": 1.0}
+    memory = dpk.SiloData.from_groups(X, y, silo, weight=weight, **how)
+    cluster = dpk.Cluster(client, A, target=b, silo=s, weight=w, **how)
+    assert solved(cluster.data).w.tobytes() == solved(memory).w.tobytes()
+    for given, error, message in (
+        ({}, TypeError, "target must be a Dask array or series, as X is of Dask, got a NoneType"),
+        ({"target": b.rechunk(100)}, ValueError, "target must have the chunks or partitions of X"),
+        ({"target": b, "schema": 1}, ValueError, "schema must be None for a Dask array or frame"),
+    ):
+        with pytest.raises(error, match=message):
+            dpk.Cluster(client, A, **given, **HOW)
 
 
 @pytest.mark.processes

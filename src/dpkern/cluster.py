@@ -33,6 +33,7 @@ from dpkern.data.blocks import (
     read_once,
     require_block_options,
 )
+from dpkern.data.dask_parts import empty_like, is_dask, is_dask_frame, parts_of
 from dpkern.io.arrow import ArrowSource, source_of
 from dpkern.kernels._blocks import Request
 
@@ -102,14 +103,15 @@ class Cluster:
     Parameters
     ----------
     client : distributed.Client
-    parts : str, path, sequence, or Dask frame
+    parts : str, path, sequence, or Dask array or frame
         Files and folders, as for `dpkern.read_parquet`, that all workers can read, a file being a
         part; or parts, each a sequence of blocks or a function that begins a new iteration of them,
         as for `SiloData.from_blocks`. The client keeps what it was given, for workers that take a
-        part over. A Dask frame of numbers is computed once, and its partitions are the parts.
+        part over. A Dask frame of numbers is computed once, and its partitions are the parts; an
+        array of rows too, beside which `target`, `silo`, `weight` and `margin_offset` are arrays.
     schema, target, silo, **options
-        As for `dpkern.read_parquet`; of a Dask frame without `schema`, and of other parts than
-        files the options alone.
+        As for `dpkern.read_parquet`; of Dask without `schema`, and of other parts than files the
+        options alone.
 
     Attributes
     ----------
@@ -138,8 +140,8 @@ class Cluster:
         parts: Any,
         *,
         schema: "Schema | None" = None,
-        target: str | None = None,
-        silo: str | None = None,
+        target: Any = None,
+        silo: Any = None,
         **options: Any,
     ) -> None:
         try:
@@ -158,7 +160,7 @@ class Cluster:
         source: ArrowSource | None = None
         stated: Any = options
         self._sources: list[Source]
-        if hasattr(parts, "to_delayed"):
+        if is_dask(parts):
             self._sources = _partitions(client, parts, schema, target, silo, options)
             self._places = [f"partition {i}" for i in range(len(self._sources))]
         else:
@@ -363,56 +365,57 @@ class DifferentWorkersError(RuntimeError):
 
 
 class Partition:
-    """The source of a partition of a Dask frame, of which the worker that reads it has a copy."""
+    """The source of a part of Dask, of which the worker that reads it has a copy."""
 
-    def __init__(self, future: Any, columns: dict[str, str]) -> None:
+    def __init__(self, future: Any) -> None:
         self.future, self.copied = future, future
-        self._columns = columns
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _held_here, (self.copied.key, self._columns)
+        return _held_here, (self.copied.key,)
 
     def __call__(self) -> Iterator[Batch]:
-        """Yield the partition, on a worker."""
-        frame = self.future
-        held = {name: frame[column].to_numpy() for name, column in self._columns.items()}
-        y, groups = held.pop("target"), held.pop("silo", None)
-        X = frame.drop(columns=list(self._columns.values()))
-        yield Batch(X, y, groups, "partition", beside=held)
+        """Yield the part, on a worker."""
+        held = dict(self.future)
+        X, y, groups = held.pop("X"), held.pop("target"), held.pop("silo", None)
+        found = {name: np.asarray(values) for name, values in held.items()}
+        groups = None if groups is None else np.asarray(groups)
+        yield Batch(X, np.asarray(y), groups, "partition", beside=found)
 
 
-def _held_here(key: Any, columns: dict[str, str]) -> Partition:
-    """Return the source of a partition that this worker has, in the thread of an actor."""
+def _held_here(key: Any) -> Partition:
+    """Return the source of a part that this worker has, in the thread of an actor."""
     from distributed import get_worker
 
-    return Partition(get_worker().data[key], columns)
+    return Partition(get_worker().data[key])
 
 
-def _same(frame: Any) -> Any:
-    return frame
+def _same(part: Any) -> Any:
+    return part
 
 
 def _partitions(
-    client: Any,
-    frame: Any,
-    schema: Any,
-    target: str | None,
-    silo: str | None,
-    options: dict[str, Any],
+    client: Any, X: Any, schema: Any, target: Any, silo: Any, options: dict[str, Any]
 ) -> list[Source]:
-    """Return the sources of the partitions of a Dask frame, which the cluster then holds."""
-    if not hasattr(frame, "columns"):
-        raise TypeError(
-            f"parts must be a Dask frame with the column of labels, got a {type(frame).__name__}"
-        )
+    """Return the sources of the parts of a Dask array or frame, which the cluster then holds."""
+    from dask import delayed
+
     if schema is not None:
-        raise ValueError("schema must be None for a Dask frame, of numbers: write it to Parquet")
-    named = {"target": target, "silo": silo} | {name: options.pop(name, None) for name in BESIDE}
-    columns = {name: column for name, column in named.items() if column is not None}
-    for name, column in {"target": target, **columns}.items():
-        if column not in frame.columns:
-            raise ValueError(f"{name} must be a column of the frame, got {column!r}")
-    return [Partition(future, columns) for future in client.compute(list(frame.to_delayed()))]
+        raise ValueError(
+            "schema must be None for a Dask array or frame, of numbers: write it to Parquet"
+        )
+    more = {"silo": silo} | {name: options.pop(name, None) for name in BESIDE}
+    if is_dask_frame(X):
+        frame, given = X, {"target": target, **more}
+        columns = {n: c for n, c in given.items() if c is not None or n == "target"}
+        for name, column in columns.items():
+            if is_dask(column) or column not in frame.columns:
+                raise ValueError(f"{name} must be a column of the frame, got {column!r}")
+        X = frame.drop(columns=list(columns.values()))
+        more = {name: frame[column] for name, column in columns.items()}
+        target = more.pop("target")
+    empty_like(X)
+    parts = parts_of(X, {"target": target}, more)
+    return [Partition(future) for future in client.compute([delayed(part) for part in parts])]
 
 
 def _files_of(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import counted
+from dpkern._numbers import counted, did_you_mean
 from dpkern.data.csr import is_sparse
 from dpkern.data.frames import column_names
 from dpkern.data.ids import ids
@@ -44,6 +44,11 @@ _IN_MEMORY = (
     "taken (docs/blocks.md): use SiloData(X, y, offsets) of records that fit"
 )
 
+
+OF_A_PERSON = (
+    "keep k records of a person at most in them, give the budget mu / k, and restate the "
+    "certificate by group(k), as docs/blocks.md says"
+)
 
 NO_TABLE = (
     "data must be a table, or what dpkern.read_parquet returns of files with a schema, got other "
@@ -166,7 +171,7 @@ class BlockRows:
         return read_ahead(self._block(batch) for batch in _cut(self._source()) if len(batch.y))
 
     def _block(self, batch: Batch) -> SiloData:
-        with _placed(batch.place):
+        with placed(batch.place):
             return self._encoded(batch)
 
     def _encoded(self, batch: Batch) -> SiloData:
@@ -242,11 +247,14 @@ def data_in_blocks(make: type[SiloData], source: Source, options: RowOptions) ->
 
 def require_block_options(options: RowOptions) -> None:
     """Raise ValueError for options that records in blocks do not have, or lack."""
+    for name in options.keys() - RowOptions.__annotations__.keys():
+        close = did_you_mean(name, RowOptions.__annotations__)
+        raise TypeError(f"{name} is no argument of records in blocks{close}")
     for name in ("person", "max_records"):
         if options.get(name) is not None:
             raise ValueError(
                 f"{name} must be None for records in blocks, whose guarantees are for a record: "
-                "put a person's records together before"
+                f"{OF_A_PERSON}"
             )
     for name in BESIDE:
         if options.get(name) is not None:
@@ -272,7 +280,7 @@ def read_once(make: type[SiloData], source: Source, options: RowOptions) -> Firs
     for batch in read_ahead(iter(_cut(source()))):
         if not len(batch.y):
             continue
-        with _placed(batch.place):
+        with placed(batch.place):
             if template is None:
                 X, y = records(batch.X, batch.y)
                 rows, grouped = _rows(X), batch.groups is not None
@@ -297,7 +305,7 @@ def joined_passes(passes: Sequence[tuple[str, FirstPass]]) -> FirstPass:
     sizes: dict[Any, int] = {}
     for place, found in held:
         template, like = cast("SiloData", found.template), cast("SiloData", held[0][1].template)
-        with _placed(place):
+        with placed(place):
             if found.grouped != held[0][1].grouped:
                 raise ValueError("parts must have silos in all of them or in none, got both")
             if _form(template) != _form(like):
@@ -395,7 +403,7 @@ def batches_of(blocks: Any) -> Source:
             X, y, *groups = block
             if len(y) != (X.shape[0] if hasattr(X, "shape") else len(X)):
                 raise ValueError(f"blocks[{i}] must have as many labels as rows, got {len(y)}")
-            with _placed(f"blocks[{i}]"):
+            with placed(f"blocks[{i}]"):
                 values = {name: values_of_records(name, beside[name], len(y)) for name in beside}
             yield Batch(X, y, groups[0] if groups else None, f"blocks[{i}]", beside=values)
 
@@ -438,7 +446,7 @@ def read_ahead(items: Iterator[T]) -> Iterator[T]:
         thread.join()
 
 
-class _placed:
+class placed:
     """Errors of a block begin with its place."""
 
     def __init__(self, place: str) -> None:
@@ -485,7 +493,7 @@ def _checked(batch: Batch, names: Any, like: Any) -> tuple[Any, NDArray[Any]]:
         form = "CSR" if sparse else "dense"
         raise TypeError(
             f"X must be {form} {like.dtype} as the first block, got "
-            f"{'CSR' if is_sparse(rows) else 'dense'} {rows.dtype}"
+            f"{'CSR' if is_sparse(rows) else 'dense'} {rows.dtype}: give all one kind"
         )
     return rows, y
 

@@ -3,14 +3,17 @@
 from __future__ import annotations  # help() then shows type aliases by name
 
 import inspect
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -18,11 +21,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpkern._numbers import LARGEST, count, did_you_mean, is_number, not_negative
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData, is_sparse
+from dpkern.data.blocks import Batch, data_in_blocks, placed
+from dpkern.data.dask_parts import computed, empty_like, in_parts, is_dask, parts_of
 from dpkern.data.frames import frame_matrix, is_frame, is_numeric, refuse_shuffled
 from dpkern.data.labels import declared_labels, labels, plain_labels
 from dpkern.data.notes import LABELS_READ
-from dpkern.data.validation import FeatureRange, TargetBound, refuse_misread
-from dpkern.data.weights import log_exposures
+from dpkern.data.validation import FeatureRange, RowOptions, TargetBound, refuse_misread
+from dpkern.data.weights import log_exposures, values_of_records
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.privacy.certificate.identity import READ
@@ -36,6 +41,11 @@ _REFUSED = {
     "than its certificate says",
 }
 _ROW_BOUND = 1.0
+
+MODEL_IN_MEMORY = (
+    "X must be in memory for more than two classes, ordered ones, hazards and networks, got one of "
+    "Dask: pass X.compute() and y.compute(), of a part that fits"
+)
 
 _Estimator = TypeVar("_Estimator", bound=type)
 
@@ -195,6 +205,11 @@ class PrivateEstimator(BaseEstimator, ABC):
         ------
         TypeError, ValueError
             When an argument or a parameter is not as described; the message names it.
+
+        Notes
+        -----
+        Of a Dask array or frame X, y and what has a value for each record must be of Dask too. One
+        part at a time is computed, in every pass (docs/blocks.md), and predictions are Dask arrays.
         """
         data = self._data(X, y, silos, person, metadata)
         arguments = self._arguments(data)
@@ -213,33 +228,64 @@ class PrivateEstimator(BaseEstimator, ABC):
             raise TypeError(f"{type(self).__name__}.fit has no argument {name!r}: {reason}")
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise TypeError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
+        if metadata.get("sample_weight") is not None and self.max_weight is None:
+            raise ValueError("max_weight must be given with sample_weight: its public bound")
+        if is_dask(X):
+            return self._data_in_parts(X, y, {"silos": silos, **metadata}, person)
+        X, y = self._checked(X, y)
+        self._check_targets(y)
+        options = self._row_options(self._labels([y]), X, person, metadata)
+        options["weight"] = metadata.get("sample_weight")
+        if metadata.get("exposure") is not None:
+            options["margin_offset"] = log_exposures(metadata["exposure"], len(y))
+        if silos is None:
+            return SiloData.split(X, y, 1, seed=0, **options)
+        return SiloData.from_groups(X, y, labels(silos, len(y), name="silos"), **options)
+
+    def _data_in_parts(self, X: Any, y: Any, beside: Mapping[str, Any], person: Any) -> SiloData:
+        """Return the records of Dask, which computes one part at a time, in every pass."""
+        validate_data(self, like := empty_like(X), skip_check_array=True)
+        parts = parts_of(X, {"y": y}, beside)
+        options = self._row_options(self._labels(self._targets_of(parts)), like, person, beside)
+        if options["task"] == "multiclass":
+            raise TypeError(MODEL_IN_MEMORY)
+        source = partial(_batches, self, parts, itertools.count())
+        return data_in_blocks(SiloData, source, cast(RowOptions, options))
+
+    def _targets_of(self, parts: Sequence[Mapping[str, Any]]) -> Iterator[NDArray[Any]]:
+        """Yield the targets of all parts once, without the rows."""
+        for i, part in enumerate(computed({"y": part["y"]} for part in parts)):
+            with placed(f"partition {i}"):
+                if len(y := plain_labels(part["y"], "y")):
+                    self._check_targets(y)
+                    yield y
+
+    def _checked(self, X: Any, y: Any, **how: Any) -> tuple[Any, NDArray[Any]]:
+        """Return rows and targets as solvers take them, as scikit-learn converts them."""
         refuse_shuffled(X, y)
         if isinstance(y, np.ma.MaskedArray):
             raise TypeError("y must be an array without mask, got a masked one: fill or drop")
         if y is not None and getattr(y, "ndim", 1) == 1:
             y = plain_labels(y, "y")
-        X, y = _validated(self, X, y, y_numeric=isinstance(self, RegressorMixin))
-        ranged = self.feature_range is not None and isinstance(X, np.ndarray)
+        rows, y = _validated(self, X, y, y_numeric=isinstance(self, RegressorMixin), **how)
+        return rows, y
+
+    def _row_options(
+        self, known: NDArray[Any] | None, X: Any, person: Any, metadata: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the options of `SiloData` that are public."""
+        ranged = self.feature_range is not None and not is_sparse(X)
         names = getattr(self, "feature_names_in_", None)
-        options: dict[str, Any] = {
-            **self._options(y),
+        weighted = metadata.get("sample_weight") is not None  # as a search is with and without them
+        return {
+            **self._options(known),
             "row_bound": _ROW_BOUND if self.row_bound is None and not ranged else self.row_bound,
             "feature_range": self.feature_range,
             "feature_names": None if names is None else names.tolist(),
             "person": person,
             "max_records": self.max_records,
-            "weight": metadata.get("sample_weight"),
-            "max_weight": self.max_weight,
+            "max_weight": self.max_weight if weighted else None,
         }
-        if metadata.get("exposure") is not None:
-            options["margin_offset"] = log_exposures(metadata["exposure"], len(y))
-        if options["weight"] is not None and self.max_weight is None:
-            raise ValueError("max_weight must be given with sample_weight: its public bound")
-        if options["weight"] is None:  # as in a search with and without weights
-            options["max_weight"] = None
-        if silos is None:
-            return SiloData.split(X, y, 1, seed=0, **options)
-        return SiloData.from_groups(X, y, labels(silos, len(y), name="silos"), **options)
 
     def _arguments(self, data: SiloData) -> dict[str, Any]:
         """Return the solver's arguments but its name, budget and noise."""
@@ -291,9 +337,16 @@ class PrivateEstimator(BaseEstimator, ABC):
             ) from error
         return int(state.randint(2**31 - 1))
 
+    def _check_targets(self, y: NDArray[Any]) -> None:
+        """Raise for targets that no record can have."""
+
+    def _labels(self, targets: Iterable[NDArray[Any]]) -> NDArray[Any] | None:
+        """Return the labels, which are read from targets if they are not declared."""
+        return None
+
     @abstractmethod
-    def _options(self, y: NDArray[Any]) -> dict[str, Any]:
-        """Return the public options of the data that depend on the task."""
+    def _options(self, known: NDArray[Any] | None) -> dict[str, Any]:
+        """Return the public options of the data that depend on the task and its labels."""
 
     @abstractmethod
     def _model(self, n: int) -> dict[str, Any]:
@@ -344,19 +397,29 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
 
     _two_as_several: ClassVar[bool] = False  # whether two classes are a case of several
 
-    def _options(self, y: NDArray[Any]) -> dict[str, Any]:
+    def _check_targets(self, y: NDArray[Any]) -> None:
         check_classification_targets(y)
-        found = np.unique(y) if self.classes is None else self._declared_classes()
-        if len(found) < 2:
-            raise ValueError(
-                f"y must hold two classes at least, got {len(found)} class: classes= names all "
-                "that there may be"
-            )
-        if self.classes is not None and (found.dtype.kind in "US") != (y.dtype.kind in "OUS"):
+        if self.classes is None:
+            return
+        if (self._declared_classes().dtype.kind in "US") != (y.dtype.kind in "OUS"):
             raise TypeError(
                 "classes must be strings where y is, and numbers where y is, got others; "
                 "VotingClassifier and StackingClassifier number the labels before they fit: there "
                 "classes must be range(K)"
+            )
+
+    def _labels(self, targets: Iterable[NDArray[Any]]) -> NDArray[Any]:
+        if self.classes is not None:
+            return self._declared_classes()
+        found = [np.unique(y) for y in targets]
+        return np.unique(np.concatenate(found)) if found else np.empty(0)
+
+    def _options(self, known: NDArray[Any] | None) -> dict[str, Any]:
+        found = cast(NDArray[Any], known)
+        if len(found) < 2:
+            raise ValueError(
+                f"y must hold two classes at least, got {len(found)} class: classes= names all "
+                "that there may be"
             )
         self.classes_: NDArray[Any] = found
         if not self._is_several():
@@ -385,26 +448,35 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
             result = replace(result, privacy=replace(result.privacy, notes=notes, sources=sources))
         return super()._finish(result)
 
+    @in_parts
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Return decision values, shape (n,) for two classes and (n, K) for K."""
         rows = self._rows(X)
         z = self.result_.decision_function(rows)
         return z[:, 1] - z[:, 0] if z.ndim == 2 and len(self.classes_) == 2 else z
 
+    @in_parts
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the predicted labels, shape (n,)."""
         z = self.decision_function(X)
         return self.classes_[z.argmax(axis=1) if z.ndim == 2 else (z > 0.0).astype(np.intp)]
 
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the accuracy, for which all predictions are in memory; not private."""
+        found = np.asarray(self.predict(X))
+        return float(accuracy_score(np.asarray(y), found, sample_weight=sample_weight))
+
 
 class WithProbabilities(PrivateClassifier):
     """A classifier with probabilities of its classes."""
 
+    @in_parts
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the probabilities of the classes, shape (n, K)."""
         rows = self._rows(X)
         return self.result_.predict_proba(rows)
 
+    @in_parts
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Return the logarithms of `predict_proba`."""
         with np.errstate(divide="ignore"):
@@ -424,19 +496,51 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
 
     target_bound: TargetBound = None
 
-    def _options(self, y: NDArray[Any]) -> dict[str, Any]:
+    def _options(self, known: NDArray[Any] | None) -> dict[str, Any]:
         bound = self.target_bound
         return {"task": "regression", "target_bound": bound, "intercept": self.fit_intercept}
 
+    @in_parts
     def predict(self, X: ArrayLike) -> FloatArray:
         """Return the predicted targets, shape (n,)."""
         rows = self._rows(X)
         return self.result_.predict(rows)
 
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return R^2, for which all predictions are in memory; not private."""
+        found = np.asarray(self.predict(X))
+        return float(r2_score(np.asarray(y), found, sample_weight=sample_weight))
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # of some hundred records little is learnt
         return tags
+
+
+def _batches(
+    estimator: PrivateEstimator, parts: Sequence[Mapping[str, Any]], passes: Iterator[int]
+) -> Iterator[Batch]:
+    """Yield the records of a pass as they are checked in memory, targets in the first one only."""
+    first = next(passes) == 0
+    for i, part in enumerate(computed(parts)):
+        X, y, place = part["X"], part["y"], f"partition {i}"
+        with placed(place):
+            if len(y) != X.shape[0]:
+                raise ValueError(
+                    f"y must have an entry for each row of X, got {len(y)} for {X.shape[0]} rows"
+                )
+            if not len(y):
+                continue
+            X, y = estimator._checked(X, y, reset=False)
+            if first:
+                estimator._check_targets(y)
+            groups = None if "silos" not in part else labels(part["silos"], len(y), name="silos")
+            beside = {}
+            if "sample_weight" in part:
+                beside["weight"] = values_of_records("weight", part["sample_weight"], len(y))
+            if "exposure" in part:
+                beside["margin_offset"] = log_exposures(part["exposure"], len(y))
+        yield Batch(X, y, groups, place, beside=beside)
 
 
 def _refuse_text(X: Any) -> None:

@@ -14,6 +14,7 @@ from sklearn.metrics import d2_tweedie_score
 
 from dpkern._numbers import positive, real
 from dpkern._typing import FloatArray
+from dpkern.data.dask_parts import in_parts
 from dpkern.data.weights import log_exposures, values_of_records
 from dpkern.estimators.base import PrivateEstimator, documented, strength
 from dpkern.models.losses import Gamma, LogLink, Poisson
@@ -52,9 +53,11 @@ class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
     _metadata: ClassVar[tuple[str, ...]] = ("sample_weight", "exposure")
     __metadata_request__fit: ClassVar[dict[str, None]] = {"exposure": None}
 
-    def _options(self, y: NDArray[Any]) -> dict[str, Any]:
+    def _check_targets(self, y: NDArray[Any]) -> None:
         if bad := int(np.count_nonzero(values_of_records("y", y, len(y)) < 0.0)):
             raise ValueError(f"y must be at least 0, got {bad} negative of {len(y)} targets")
+
+    def _options(self, known: NDArray[Any] | None) -> dict[str, Any]:
         return {"task": "regression", "intercept": self.fit_intercept}
 
     def _model(self, n: int) -> dict[str, Any]:
@@ -75,6 +78,7 @@ class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
         ((coef, intercept),) = layers(result)
         self.coef_, self.intercept_ = coef[0], float(intercept[0])
 
+    @in_parts
     def predict(self, X: ArrayLike) -> FloatArray:
         """Return the predicted means, shape (n,), for an exposure of 1."""
         rows = self._rows(X)
@@ -92,7 +96,7 @@ class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
         With the exposures of the records, which `fit` got, it is the share over a constant mean for
         an exposure of 1.
         """
-        y, means = np.asarray(y), self.predict(X)
+        y, means = np.asarray(y), np.asarray(self.predict(X))
         if exposure is not None:
             # A deviance d of power p has d(e y, e m) = e^(2 - p) d(y, m).
             sizes = np.exp(log_exposures(exposure, len(means)))
@@ -151,10 +155,12 @@ class DPGammaRegressor(_LogLinkRegressor):
     _loss = Gamma
     _power = 2
 
-    def _options(self, y: NDArray[Any]) -> dict[str, Any]:
-        if self.max_target is None:
-            raise ValueError("max_target must be given: the public bound of y")
-        options = super()._options(y)
+    def _check_targets(self, y: NDArray[Any]) -> None:
+        super()._check_targets(y)
         if bad := int(np.count_nonzero(np.asarray(y) == 0.0)):
             raise ValueError(f"y must be positive, got {bad} of {len(y)} targets that are not")
-        return options
+
+    def _options(self, known: NDArray[Any] | None) -> dict[str, Any]:
+        if self.max_target is None:
+            raise ValueError("max_target must be given: the public bound of y")
+        return super()._options(known)

@@ -11,7 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData
-from dpkern.estimators.base import PrivateEstimator, documented, strength
+from dpkern.data.dask_parts import in_parts, is_dask
+from dpkern.estimators.base import (
+    MODEL_IN_MEMORY,
+    PrivateEstimator,
+    documented,
+    strength,
+)
 from dpkern.models.hazards import DiscreteHazards, cells_of, checked_edges, concordance
 from dpkern.solvers import SolverResult
 from dpkern.solvers.base.coefficients import layers
@@ -87,11 +93,13 @@ class DPDiscreteHazards(PrivateEstimator):
             raise ValueError("intervals must be given: public edges of intervals of time")
         if self.fit_intercept is not True:
             raise ValueError(f"fit_intercept must be True, got {self.fit_intercept!r}")
+        if is_dask(X):
+            raise TypeError(MODEL_IN_MEMORY)
         self._hazards = DiscreteHazards(checked_edges("intervals", self.intervals), self.link)
         cells = cells_of(*_time_and_event(y), self._hazards.edges)
         return super()._data(X, cells, silos, person, metadata)
 
-    def _options(self, y: NDArray[Any]) -> dict[str, Any]:
+    def _options(self, known: NDArray[Any] | None) -> dict[str, Any]:
         cells = np.arange(2 * self._hazards.intervals + 1)
         return {"task": "multiclass", "classes": cells, "intercept": False}
 
@@ -107,10 +115,12 @@ class DPDiscreteHazards(PrivateEstimator):
         ratios = np.exp(self.coef_).tolist()
         self.hazard_ratios_ = dict(zip(names, ratios, strict=True))
 
+    @in_parts
     def predict(self, X: ArrayLike) -> FloatArray:
         """Return risk scores, shape (n,): logs of hazard ratios to an effective row of zeros."""
         return self.result_.predict(self._rows(X))
 
+    @in_parts
     def predict_survival_function(self, X: ArrayLike) -> FloatArray:
         """Return the probabilities of no event up to each edge, shape (n, K + 1)."""
         return self.result_.predict_survival_function(self._rows(X))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpkern._warn import warn
 from dpkern.data import Column, OutsideWarning, Schema, SiloData
-from dpkern.data.blocks import BESIDE, Batch, data_in_blocks, read_ahead
+from dpkern.data.blocks import BESIDE, OF_A_PERSON, Batch, data_in_blocks, read_ahead
 from dpkern.data.frames import listed
 from dpkern.data.outside import count_averaged, count_outside, outside_text, refuse_outside
 from dpkern.data.validation import RowOptions
@@ -57,7 +57,8 @@ def read_parquet(
     Parameters
     ----------
     paths : str, path, or sequence of them
-        Files (.parquet, .feather, .arrow, .csv) of one format, and folders of such files.
+        Files (.parquet, .feather, .arrow, .csv) of one format, and folders of such files, without
+        those that begin with "." or "_", or are in such a folder.
     schema : Schema, optional
         Encodes the columns on the way, and says target and silo.
     target : str, optional
@@ -119,7 +120,7 @@ def source_of(
     if schema.person is not None:
         raise ValueError(
             f"schema must have no column of persons for records in blocks, got "
-            f"{schema.person.name!r}: put a person's records together before"
+            f"{schema.person.name!r}: {OF_A_PERSON}"
         )
     stated = schema.options(intercept=options.pop("intercept", None))
     if schema.weight is not None:
@@ -155,7 +156,7 @@ class ArrowSource:
         files = list(_files(paths))
         formats = {_format_of(path) for path in files}
         if len(formats) != 1:
-            found = " and ".join(sorted(formats)) or "none"
+            found = " and ".join(sorted(formats)) or f"no file with {', '.join(_FORMATS)}"
             raise ValueError(f"paths must hold files of one format, got {found}")
         self._format = formats.pop()
         _require_once(files)
@@ -168,10 +169,12 @@ class ArrowSource:
         if schema is None:
             if target not in names:
                 raise ValueError(
-                    f"target must be a column of {files[0]}, {listed(names)}, got {target!r}"
+                    f"target must be a column of {files[0]}, {listed(names)}, got {target!r}; or "
+                    "pass a schema, which says it"
                 )
             if silo is not None and silo not in names:
-                raise ValueError(f"silo must be a column of {files[0]}, got {silo!r}")
+                folder = _in_folder(files[0], [silo])
+                raise ValueError(f"silo must be a column of {files[0]}, got {silo!r}{folder}")
             for name, column in beside.items():
                 if column not in names:
                     raise ValueError(f"{name} must be a column of {files[0]}, got {column!r}")
@@ -254,6 +257,12 @@ class ArrowSource:
         if absent := [name for name in self._columns if name not in names]:
             raise ValueError(
                 f"{path} must have the columns that are read, got none of {listed(absent)}"
+                f"{_in_folder(path, absent)}"
+            )
+        if more := [name for name in names if name not in self._columns and not self._schema]:
+            raise ValueError(
+                f"{path} must have the columns of the first file, got {listed(more)} too: drop "
+                "them, or describe the columns by a dpkern.Schema"
             )
 
     def tables(self, schema: Schema) -> Iterator[dict[str, Any]]:
@@ -344,7 +353,7 @@ def _arrow(module: str) -> Any:
 
 
 def _files(paths: Paths) -> Iterator[str]:
-    """Yield the files of paths, those of a folder by their names."""
+    """Yield the files of paths, those of a folder by their names, none of which is hidden."""
     single = isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable)
     given: list[Any] = [paths] if single else list(cast(Iterable[Any], paths))
     if others := [path for path in given if not isinstance(path, str | os.PathLike)]:
@@ -352,12 +361,24 @@ def _files(paths: Paths) -> Iterator[str]:
         raise TypeError(f"paths must be names of files or folders, got {kind}")
     for path in map(Path, given):
         if path.is_dir():
-            inside = (f for f in sorted(path.rglob("*")) if f.suffix.lower() in _FORMATS)
-            yield from map(str, inside)
+            for file in sorted(path.rglob("*")):
+                hidden = any(part[0] in "._" for part in file.relative_to(path).parts)
+                if file.suffix.lower() in _FORMATS and not hidden and file.is_file():
+                    yield str(file)
         elif path.exists():
             yield str(path)
         else:
-            raise FileNotFoundError(f"paths must hold files or folders, got {path}, which is none")
+            raise FileNotFoundError(
+                f"paths must hold files or folders, got {path}, which is none: pass a folder for a "
+                "pattern; Dask reads addresses such as s3:// (docs/blocks.md)"
+            )
+
+
+def _in_folder(path: str, names: Sequence[str]) -> str:
+    """Return the cure for columns that are in the names of folders, such as site=a."""
+    if not any(part.startswith(f"{name}=") for part in Path(path).parts for name in names):
+        return ""
+    return ", but a folder of this name: write it into the files as a column"
 
 
 def _require_once(files: Sequence[str]) -> None:
@@ -379,7 +400,9 @@ def _unreadable(path: str) -> Iterator[None]:
     """Say what pyarrow cannot read without its words, which show values of records."""
     try:
         yield
-    except _arrow("lib").ArrowException as error:
+    except (_arrow("lib").ArrowException, OSError) as error:
+        if getattr(error, "errno", None) is not None:  # of the system, and not of damaged bytes
+            raise
         row = re.search(r"Row #(\d+)", str(error))
         place = f"{path}, row {row[1]}" if row else path
         raise ValueError(

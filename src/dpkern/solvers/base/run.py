@@ -422,7 +422,12 @@ def begin(
                 f"data must have neither weight nor margin_offset in {unread}, got them: "
                 "gradient_descent, local_newton, ridge and others read both"
             )
-    if data.blocks is not None and not (declaration.in_blocks and model is None):
+    if data.blocks is not None and model is not None:
+        raise ValueError(
+            f"data must be in memory for a model that is not linear ({type(model).__name__}), got "
+            "records in blocks: give it a part that fits (docs/blocks.md)"
+        )
+    if data.blocks is not None and not declaration.in_blocks:
         raise ValueError(
             f"data must be in memory in {declaration.name}, which keeps or draws single records, "
             "got records in blocks: take gradient_descent, federated_gd, local_newton, "
