@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
+from dpkern import _core
 from dpkern.data import Column, OutsideWarning
 from dpkern.models.losses import Poisson
 
@@ -354,3 +355,25 @@ def test_weights_and_exposures_of_files_have_the_bits_of_memory(suffix, tmp_path
         dpk.read_parquet(tmp_path, **(named | {"margin_offset": "w"}), **plain)
     with pytest.raises(ValueError, match="weight must be absent beside a schema"):
         dpk.read_parquet(tmp_path, schema=schema, weight="w")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 1000])
+def test_columns_are_placed_side_by_side(dtype, n):
+    rng = np.random.default_rng(n)
+    columns = [rng.standard_normal(n).astype(dtype) for _ in range(7)]
+    out = np.full((n, 7), np.nan, dtype)
+    _core.place_columns(columns, out)
+    assert out.tobytes() == np.column_stack(columns).tobytes()
+
+
+def test_columns_of_another_number_length_or_type_are_refused():
+    columns, out = [np.zeros(20)] * 3, np.zeros((20, 3))
+    for wrong, error in (
+        (columns[:2], "columns must be as many as out has, 3, got 2"),
+        ([*columns[:2], np.zeros(19)], "columns must have 20 values, got 19"),
+        ([*columns[:2], np.zeros(20, np.float32)], "Buffer dtype mismatch"),
+        ([*columns[:2], np.zeros(40)[::2]], "ndarray is not C-contiguous"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            _core.place_columns(wrong, out)

@@ -216,3 +216,33 @@ cdef class Loss:
         loss.c.params = PyCapsule_GetContext(capsule)
         loss.c.checked = 1
         return loss
+
+
+ctypedef fused real:
+    float
+    double
+
+
+def place_columns(list columns, real[:, ::1] out):
+    """Write contiguous columns of the same type side by side, a few rows at a time.
+
+    Rows that are written together stay in the first cache, as do the columns' parts.
+    """
+    cdef intptr_t n = out.shape[0], d = out.shape[1], i, j, last, begin
+    cdef const real[::1] column
+    cdef uintptr_t[::1] starts = np.empty(len(columns), dtype=np.uintp)
+    cdef const real *source
+    cdef real *row
+    if len(columns) != d:
+        raise ValueError(f"columns must be as many as out has, {d}, got {len(columns)}")
+    for j, column in enumerate(columns):
+        if column.shape[0] != n:
+            raise ValueError(f"columns must have {n} values, got {column.shape[0]}")
+        starts[j] = <uintptr_t>&column[0] if n else 0
+    with nogil:
+        for begin in range(0, n, 16):
+            last = min(begin + 16, n)
+            for j in range(d):
+                source, row = <const real *>starts[j], &out[0, 0] + j
+                for i in range(begin, last):
+                    row[i * d] = source[i]

@@ -187,10 +187,14 @@ def declared_labels(classes: Any) -> NDArray[Any]:
 
 def _number(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
     """Return the index in `known` of each label; one among those in y depends on other records."""
-    order = np.argsort(known)
-    position = np.searchsorted(known, y, sorter=order)
-    number = order[np.minimum(position, len(known) - 1)]
-    other = int(np.count_nonzero(known[number] != y))
+    if len(known) == 2:
+        number = (y == known[1]).astype(np.intp)
+        other = int(np.count_nonzero((y != known[0]) & (y != known[1])))
+    else:
+        order = np.argsort(known)
+        position = np.searchsorted(known, y, sorter=order)
+        number = order[np.minimum(position, len(known) - 1)]
+        other = int(np.count_nonzero(known[number] != y))
     if other:
         raise ValueError(f"y must hold labels of classes only, got {counted(other, 'other')}")
     return number

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dpkern import _core
 from dpkern._warn import warn
 from dpkern.data import Column, OutsideWarning, Schema, SiloData
 from dpkern.data.blocks import BESIDE, OF_A_PERSON, Batch, data_in_blocks, read_ahead
@@ -25,7 +26,6 @@ _FORMATS = {
     ".csv": "csv",
 }
 _ROWS = 1 << 17  # of a batch
-_TILE = 1 << 11  # rows whose columns are turned together, in the cache
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -435,7 +435,5 @@ def _matrix(names: Sequence[str], columns: Sequence[Any], place: str) -> NDArray
             )
     single = all(array.dtype == np.float32 for array in arrays)
     out = np.empty((len(arrays[0]), len(arrays)), np.float32 if single else np.float64)
-    for first in range(0, len(out), _TILE):
-        rows = slice(first, first + _TILE)
-        out[rows] = np.array([array[rows] for array in arrays], out.dtype).T
+    _core.place_columns([np.ascontiguousarray(array, out.dtype) for array in arrays], out)
     return out
