@@ -227,10 +227,8 @@ records, uncharged. A record is added or removed, n is public, delta = 1/n^2; me
 draws or more. Every cell has the area under the ROC curve of test records, of dpkern / Redberg /
 Kifer / AdaSSP.
 
-A rival is ahead where there is much budget for many records, of which some columns vary little
-(numbers of earlier visits over the largest of them): `auto` stops before it has learnt those, and
-its clip is below what no gradient exceeds, as the rivals' is. `local_newton` has 0.638 on
-readmissions at epsilon 3.98, and objective perturbation without clipping 0.650.
+A rival is ahead where some columns vary little (numbers of earlier visits over the largest of
+them), of which `auto` learns only a part, and on a few hundred records.
 """
 
 

@@ -73,7 +73,7 @@ _BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _ORDERED_STEP = 16.0, 16.0, 4.0, 4.0
 # the run where it is larger, and n mu from which they take more noise in margins, in proportion, up
 # to so much more.
 _MOMENTUM, _MEMORIES = 0.95, 6.0
-_MORE_NOISE, _MOST_MORE = 8000.0, 1.5
+_MORE_NOISE, _MOST_MORE = 8000.0, 2.0
 # The horizon, in inverses of the penalties' strength, after which they have settled.
 _SETTLED = 3.0
 _MULTIPLIER = 3.0
