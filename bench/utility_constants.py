@@ -16,12 +16,7 @@ from bench.utility_text import Row, table
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.options import SHARED
 from dpkern.solvers.base.public_numbers import PublicNumbers
-from dpkern.solvers.base.settings import (
-    _BOLD_STEP,
-    _EVERY_ROUND,
-    _MOMENTUM,
-    descent,
-)
+from dpkern.solvers.base.settings import _BOLD_STEP, _EVERY_ROUND, _with_momentum, descent
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 CONSTANTS = {
@@ -30,9 +25,9 @@ CONSTANTS = {
     "clip": "clip norm: 0.14",
     "growth": "noise up to which clip norms grow: 1/2",
     "step": "longest step: 16 / L",
-    "memory": "1 / (1 - momentum): 20",
+    "memory": "1 / (1 - momentum): 20 to 50",
 }
-_SOLVER = "gradient_descent"
+_SOLVER, _ROUNDS = "gradient_descent", 300
 
 
 def moved(numbers: PublicNumbers, constant: str, factor: float) -> dict[str, Any]:
@@ -45,9 +40,10 @@ def moved(numbers: PublicNumbers, constant: str, factor: float) -> dict[str, Any
     of = {name: factor if name == constant else 1.0 for name in CONSTANTS}
     taken = min(of["cap"] * cap, of["root"] * root / math.sqrt(numbers.dim)) / numbers.margin_noise
     noise = (of["clip"] * least, spread * taken, growth * taken * of["growth"])
-    most = 1.0 - (1.0 - _MOMENTUM) / of["memory"]
-    given["momentum"] = max(most, 0.0)
-    found = descent(numbers, given, bold=of["step"] * _BOLD_STEP, noise=noise)
+    bold = of["step"] * _BOLD_STEP
+    most, noise = _with_momentum(numbers, _ROUNDS, bold / numbers.smoothness, noise)
+    given["momentum"] = max(1.0 - (1.0 - most) / of["memory"], 0.0)
+    found = descent(numbers, given, rounds=_ROUNDS, bold=bold, noise=noise)
     # The rule's own momentum is the least for which a step is at most 1 / L.
     eta = found["step_size"] / (1.0 - given["momentum"])
     momentum = min(given["momentum"], max(0.0, 1.0 - 1.0 / (numbers.smoothness * eta)))

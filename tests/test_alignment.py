@@ -133,6 +133,7 @@ def calls():
         "in_silos": (*rows, np.array([0, 3, N])),
         "on_grid": (sums, grid),
         "all_finite": (ones,),
+        "place_columns": ((ones, ones), np.zeros((N, 2))),
         "loss_block": (loss(), ones, *np.zeros((4, N))),
         "vmath": (0, ones, np.zeros(N)),
     }

@@ -209,7 +209,7 @@ def test_constants_times_1_are_the_rule_and_each_moves_a_setting(bench):
     """On numbers for which every constant of the rule counts somewhere."""
     module, settings = bench("utility_constants"), dpk.solvers.base.settings
     changed = set()
-    for dim, mu in ((5, 0.01), (5, 0.3), (5, 5.0), (500, 0.01), (500, 3.0)):
+    for dim, mu in ((5, 0.01), (5, 0.3), (5, 5.0), (5, 50.0), (500, 0.01), (500, 3.0)):
         numbers = settings.replace(settings._UNKNOWN, mu=mu, noise=1e-3, dim=dim)
         given = dict.fromkeys(("clip", "momentum", "rounds", "step_size", "returns"), "auto")
         own = settings.descent(numbers, given)

@@ -223,7 +223,7 @@ ctypedef fused real:
     double
 
 
-def place_columns(list columns, real[:, ::1] out):
+def place_columns(columns, real[:, ::1] out):
     """Write contiguous columns of the same type side by side, a few rows at a time.
 
     Rows that are written together stay in the first cache, as do the columns' parts.
@@ -233,16 +233,17 @@ def place_columns(list columns, real[:, ::1] out):
     cdef uintptr_t[::1] starts = np.empty(len(columns), dtype=np.uintp)
     cdef const real *source
     cdef real *row
+    cdef real *top = <real *>first(out[0]) if n else NULL
     if len(columns) != d:
         raise ValueError(f"columns must be as many as out has, {d}, got {len(columns)}")
     for j, column in enumerate(columns):
         if column.shape[0] != n:
             raise ValueError(f"columns must have {n} values, got {column.shape[0]}")
-        starts[j] = <uintptr_t>&column[0] if n else 0
+        starts[j] = <uintptr_t>first(column)
     with nogil:
         for begin in range(0, n, 16):
             last = min(begin + 16, n)
             for j in range(d):
-                source, row = <const real *>starts[j], &out[0, 0] + j
+                source, row = <const real *>starts[j], top + j
                 for i in range(begin, last):
                     row[i * d] = source[i]

@@ -435,5 +435,5 @@ def _matrix(names: Sequence[str], columns: Sequence[Any], place: str) -> NDArray
             )
     single = all(array.dtype == np.float32 for array in arrays)
     out = np.empty((len(arrays[0]), len(arrays)), np.float32 if single else np.float64)
-    _core.place_columns([np.ascontiguousarray(array, out.dtype) for array in arrays], out)
+    _core.place_columns([np.require(array, out.dtype, ["C", "A"]) for array in arrays], out)
     return out
