@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern import _core
 from dpkern._warn import warn
 from dpkern.data import Column, OutsideWarning, Schema, SiloData
 from dpkern.data.blocks import BESIDE, OF_A_PERSON, Batch, data_in_blocks, read_ahead
 from dpkern.data.frames import listed
 from dpkern.data.outside import count_averaged, count_outside, outside_text, refuse_outside
 from dpkern.data.validation import RowOptions
+from dpkern.kernels._blocks import place_columns
 
 _FORMATS = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
@@ -434,6 +434,4 @@ def _matrix(names: Sequence[str], columns: Sequence[Any], place: str) -> NDArray
                 "columns by a dpkern.Schema, or leave it out of the files"
             )
     single = all(array.dtype == np.float32 for array in arrays)
-    out = np.empty((len(arrays[0]), len(arrays)), np.float32 if single else np.float64)
-    _core.place_columns([np.require(array, out.dtype, ["C", "A"]) for array in arrays], out)
-    return out
+    return place_columns(arrays, np.dtype(np.float32 if single else np.float64))

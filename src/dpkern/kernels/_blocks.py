@@ -245,3 +245,10 @@ def _parts(block: Any, most: int) -> Iterator[Any]:
     for first in range(0, block.n, most):
         chosen: IntArray = np.arange(first, min(first + most, block.n))
         yield block.part(chosen, np.searchsorted(chosen, block.offsets))
+
+
+def place_columns(columns: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return columns of n numbers side by side, as rows (n, d) of float32 or float64."""
+    out = np.empty((len(columns[0]), len(columns)), dtype)
+    _core.place_columns([np.require(column, dtype, ["C", "A"]) for column in columns], out)
+    return out

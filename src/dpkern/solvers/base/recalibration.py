@@ -80,8 +80,9 @@ _CUT = 2.0
 # What is likely before anything is seen: that margins are too large by this factor, and by so many
 # over 4 n mu r (1 - r) times it where that is more, r the released rate.
 _TOO_STEEP, _FEW_LABELS = 2.0, 90.0
-# A slope of fewer standard errors is told.
-_FEW_ERRORS = 1.4
+# A slope of fewer standard errors is told. What d numbers agree by chance with the labels that they
+# were fitted to is so much of it, as noise keeps them from agreeing better.
+_FEW_ERRORS, _BY_CHANCE = 1.55, 0.7
 # Of a temperature: so many over n mu is its share of mu^2, and at least the next; none below the
 # last. Shares of that for sizes and each of so many scores; where these are cut, over the typical
 # half-range.
@@ -549,8 +550,8 @@ class _Line(Releases):
         residuals = partial(scaled.residuals, scale.slope * unit, odds.offset)
         (residual, information), std = self._release(RESIDUALS, _LAST_CLIP, mu_r, residuals, 2)
         odds.improve(residual, information, std)
-        # A model of d numbers agrees by chance with the labels that it was fitted to.
-        error = math.hypot(scale.slope_error, math.sqrt(dim) * scale.sampling_error)
+        by_chance = _BY_CHANCE * math.sqrt(dim) * scale.sampling_error
+        error = math.hypot(scale.slope_error, by_chance)
         return Calibration(scale.slope * unit, odds.offset, odds.centre, unit, error * unit)
 
 
@@ -670,7 +671,8 @@ class _Scores(Releases):
             (score, information), std = self._release(TEMPERATURE, _SCORES_CLIP, mu_s, vectors, 2)
             scale.improve(score, information, std)
         # Of so few records the noise hides what labels agree with by chance.
-        error = math.hypot(scale.slope_error, self._root_dim * scale.sampling_error)
+        by_chance = _BY_CHANCE * self._root_dim * scale.sampling_error
+        error = math.hypot(scale.slope_error, by_chance)
         return Temperature(1.0 / scale.slope, error)
 
 
