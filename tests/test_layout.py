@@ -59,7 +59,7 @@ IMPORTS = {
     "verification": {"verification"},
     # Times to an event are labels by the intervals of their model.
     "data": {"data", "kernels", "models/hazards"},
-    "io": {"io", "data", "kernels"},
+    "io": {"io", "data"},
     "datasets": {"data", "io"},
     "solvers/base": {
         "party",

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import counted
+from dpkern.kernels._blocks import place_columns
 
 
 def is_frame(X: Any) -> bool:
@@ -170,3 +171,9 @@ def _missing(column: Any) -> int:
     if hasattr(column, "null_count"):
         return int(column.null_count())
     return 0 if isinstance(column.dtype, np.dtype) else int(column.isna().sum())
+
+
+def side_by_side(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return columns of numbers as rows, in float32 if they all are, or in float64."""
+    single = all(column.dtype == np.float32 for column in columns)
+    return place_columns(columns, np.dtype(np.float32 if single else np.float64))

@@ -9,16 +9,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._warn import warn
 from dpkern.data import Column, OutsideWarning, Schema, SiloData
 from dpkern.data.blocks import BESIDE, OF_A_PERSON, Batch, data_in_blocks, read_ahead
-from dpkern.data.frames import listed
+from dpkern.data.frames import listed, side_by_side
 from dpkern.data.outside import count_averaged, count_outside, outside_text, refuse_outside
 from dpkern.data.validation import RowOptions
-from dpkern.kernels._blocks import place_columns
 
 _FORMATS = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
@@ -433,5 +431,4 @@ def _matrix(names: Sequence[str], columns: Sequence[Any], place: str) -> NDArray
                 f"{place}: column {name!r} must be numbers, got {array.dtype}: describe the "
                 "columns by a dpkern.Schema, or leave it out of the files"
             )
-    single = all(array.dtype == np.float32 for array in arrays)
-    return place_columns(arrays, np.dtype(np.float32 if single else np.float64))
+    return side_by_side(arrays)
