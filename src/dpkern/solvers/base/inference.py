@@ -91,11 +91,10 @@ class Inference:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Any], weighted: bool) -> Self:
-        """Return what `arrays` are of."""
+        """Return the covariances that `arrays` hold."""
         V, noise, lost, *of_silos = [arrays[name] for name in ARRAYS if name in arrays]
-        silos = zip(*of_silos, strict=True)
-        each = ((w, cls(*parts, weighted)) for w, *parts in silos)  # type: ignore[call-arg]
-        return cls(V, noise, lost, weighted, tuple(each))
+        each = tuple((w, cls(A, B, C, weighted)) for w, A, B, C in zip(*of_silos, strict=True))
+        return cls(V, noise, lost, weighted, each)
 
     def variances(self, M: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the variances of M w, and of the noise in it; NaN where there are none."""

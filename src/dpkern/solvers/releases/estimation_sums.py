@@ -5,6 +5,7 @@ wait for the same sums, each of its own silo, which are released at once.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -160,7 +161,7 @@ def _of_silo(silo: int, request: Request, block: Any) -> NDArray[Any]:
 # --- Functions of a record and of what was released, for the records of a block -------------------
 
 
-class _OfBlock:
+class _OfBlock(ABC):
     """A function of a block, whose result for the last one is kept."""
 
     def __init__(self, *given: Any) -> None:
@@ -178,8 +179,9 @@ class _OfBlock:
         return type(self), self._given
 
     @staticmethod
+    @abstractmethod
     def _of(part: Data, *given: Any) -> tuple[FloatArray, FloatArray]:
-        raise NotImplementedError
+        """Return a row of each record of a block, and a factor of it."""
 
 
 class Rows(_OfBlock):
