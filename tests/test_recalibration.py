@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy
 from parties import Study
 
 import dpkern as dpk
@@ -237,21 +238,33 @@ def test_mean_risk_is_the_rate(rate):
     assert np.mean(errors) <= max(0.1 * true, 12.0 / (data.n * BUDGET.mu))
 
 
-def test_labels_without_any_relation_are_told():
+def told(data, epsilon):
+    """Of ten runs, how many warn that little was learnt."""
+    budget = dpk.Budget(epsilon=epsilon, delta=1e-6)
+    runs = dpk.solve_many("gradient_descent", data, budgets=budget, draws=10, rng=0)
+    return sum(bool(run.calibration.finding) for run in runs)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 10.0])
+def test_labels_without_any_relation_are_told(epsilon):
+    """At epsilon 10 the slope is many standard errors of the noise: labels agree by chance."""
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1.0, 1.0, (3000, 30)), rng.integers(0, 2, 3000)
     data = dpk.SiloData.split(X, y, m=1, feature_range=(-1.0, 1.0), classes=[0, 1], seed=0)
-    told = 0
-    for seed in range(10):
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            dpk.solve("gradient_descent", data, budget=BUDGET, rng=seed)
-        told += any(issubclass(w.category, NothingLearntWarning) for w in seen)
-    assert told >= 8
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", NothingLearntWarning)
-        for seed in range(5):
-            dpk.solve("gradient_descent", records(), budget=BUDGET, rng=seed)
+    assert told(data, epsilon) >= 8
+    with pytest.warns(NothingLearntWarning, match="little learnt"):
+        dpk.solve("gradient_descent", data, budget=BUDGET, rng=0)
+
+
+def test_what_was_learnt_is_not_told_to_be_nothing():
+    assert told(records(), 1.0) == 0
+    # The noise leaves less to chance than 200 columns do.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (2000, 200))
+    z = X @ rng.standard_normal(200)
+    y = (rng.random(2000) < scipy.special.expit(2.0 * z / z.std())).astype(int)
+    data = dpk.SiloData.split(X, y, m=1, feature_range=(-1.0, 1.0), classes=[0, 1], seed=0)
+    assert told(data, 1.0) <= 2
 
 
 def test_a_line_of_zero_margins_is_finite():

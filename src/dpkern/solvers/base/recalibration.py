@@ -81,8 +81,8 @@ _CUT = 2.0
 # over 4 n mu r (1 - r) times it where that is more, r the released rate.
 _TOO_STEEP, _FEW_LABELS = 2.0, 90.0
 # A slope of fewer standard errors is told. What d numbers agree by chance with the labels that they
-# were fitted to is so much of it, as noise keeps them from agreeing better.
-_FEW_ERRORS, _BY_CHANCE = 1.55, 0.7
+# were fitted to: so much of sqrt(d), and no more than noise of so large a part lets them.
+_FEW_ERRORS, _BY_CHANCE, _HIDES = 2.0, 0.6, 5.0
 # Of a temperature: so many over n mu is its share of mu^2, and at least the next; none below the
 # last. Shares of that for sizes and each of so many scores; where these are cut, over the typical
 # half-range.
@@ -253,6 +253,17 @@ def _finding(slope: float, error: float) -> str:
     return "" if slope >= _FEW_ERRORS * error else NO_SLOPE.format(slope, error)
 
 
+def _error(scale: Scale, dim: int, information: float) -> float:
+    """Return the standard error of a slope, by the noise and by what labels agree with by chance.
+
+    The d numbers of a model agree by chance with the labels that they were fitted to, by sqrt(d)
+    times the error of a line, or less where the run's noise is most of what moves them: relative to
+    the deviations of labels of rate r it is 1 / sqrt(`information`), n mu^2 4 r (1 - r).
+    """
+    by_chance = _BY_CHANCE / math.sqrt(1.0 / dim + _HIDES**2 / information)
+    return math.hypot(scale.slope_error, by_chance * scale.sampling_error)
+
+
 class Share(NamedTuple):
     """The share of mu^2 for a recalibration, 0 where there is none, and its number of releases."""
 
@@ -354,10 +365,10 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     if isinstance(loss, LogLink):
         return LogMeans.of(loss, _Level(run, mu, None).find(loss, margins))
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
-        if isinstance(loss, MLP):
-            return _Scores(run, loss, w, mu).temperature()
-        line = _Line(run, margins, float(np.linalg.norm(w)) * data.row_bound, mu)
         power = power_of_run(objective.n, data.m, plan.trust, plan.budget.mu)
+        if isinstance(loss, MLP):
+            return _Scores(run, loss, w, mu, power).temperature()
+        line = _Line(run, margins, float(np.linalg.norm(w)) * data.row_bound, mu)
         found = line.calibration(len(w), power)
         line.forget()
         return found
@@ -550,8 +561,7 @@ class _Line(Releases):
         residuals = partial(scaled.residuals, scale.slope * unit, odds.offset)
         (residual, information), std = self._release(RESIDUALS, _LAST_CLIP, mu_r, residuals, 2)
         odds.improve(residual, information, std)
-        by_chance = _BY_CHANCE * math.sqrt(dim) * scale.sampling_error
-        error = math.hypot(scale.slope_error, by_chance)
+        error = _error(scale, dim, odds.balance * power**2 / n)
         return Calibration(scale.slope * unit, odds.offset, odds.centre, unit, error * unit)
 
 
@@ -651,9 +661,9 @@ class _ClassScores:
 class _Scores(Releases):
     """The releases of the temperature of a model of several classes."""
 
-    def __init__(self, run: "Run", model: MLP, w: FloatArray, mu: float) -> None:
+    def __init__(self, run: "Run", model: MLP, w: FloatArray, mu: float, power: float) -> None:
         super().__init__(run, mu, None)
-        objective, self._root_dim = run.objective, math.sqrt(len(w))
+        objective, self._dim, self._power = run.objective, len(w), power
         (W,) = model.matrices(w, objective.data.n_features)
         of_classes = tuple(_Margins(row[:-1].copy(), objective.n_threads) for row in W)
         self._scores = _ClassScores(of_classes, tuple(W[:, -1].tolist()))
@@ -670,10 +680,7 @@ class _Scores(Releases):
             vectors = partial(self._scores.vectors, scale.slope, unit)
             (score, information), std = self._release(TEMPERATURE, _SCORES_CLIP, mu_s, vectors, 2)
             scale.improve(score, information, std)
-        # Of so few records the noise hides what labels agree with by chance.
-        by_chance = _BY_CHANCE * self._root_dim * scale.sampling_error
-        error = math.hypot(scale.slope_error, by_chance)
-        return Temperature(1.0 / scale.slope, error)
+        return Temperature(1.0 / scale.slope, _error(scale, self._dim, self._power**2 / self._n))
 
 
 def _exponential(t: FloatArray) -> FloatArray:
