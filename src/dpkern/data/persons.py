@@ -177,8 +177,10 @@ def refuse_mixed(*ids_of: Iterable[Any]) -> None:
 
 def _as_bytes(person: NDArray[Any]) -> bytes:
     """Return ids as bytes that are the same for other blocks of the same records."""
-    if person.dtype.kind in "US":
-        return "".join(f"{one}\0" for one in person.tolist()).encode("utf-8", "surrogatepass")
+    if person.dtype.kind == "U":
+        return "\0".join([*person.tolist(), ""]).encode("utf-8", "surrogatepass")
+    if person.dtype.kind == "S":
+        return b"\0".join([*person.tolist(), b""])
     return person.astype(np.float64 if person.dtype.kind == "f" else np.int64).tobytes()
 
 

@@ -170,8 +170,9 @@ class ArrowSource:
                 folder = _in_folder(files[0], [silo])
                 raise ValueError(f"silo must be a column of {files[0]}, got {silo!r}{folder}")
             for name, column in beside.items():
-                if column not in names:
-                    raise ValueError(f"{name} must be a column of {files[0]}, got {column!r}")
+                if not isinstance(column, str) or column not in names:
+                    got = repr(column) if isinstance(column, str) else type(column).__name__
+                    raise ValueError(f"{name} must be a column of {files[0]}, got {got}")
             others = [cast(str, target), *([silo] if silo else []), *beside.values()]
             if len(set(others)) < len(others):
                 raise ValueError(f"{listed(others)} must be distinct columns")
