@@ -155,10 +155,9 @@ class FirstRecords:
         numbers, most, used = self.numbers, self._most, []
         refuse_mixed(numbers, given := person.tolist())
         for one in given:
-            before = numbers.get(one, 0)
-            if before < most:
-                numbers[one] = before + 1
-            used.append(before < most)
+            if is_used := (number := numbers.get(one, 0)) < most:
+                numbers[one] = number + 1
+            used.append(is_used)
         return np.array(used, dtype=np.bool_)
 
     def _kept(self, begin: int, size: int) -> NDArray[np.bool_]:
