@@ -154,9 +154,9 @@ class FirstRecords:
     def _counted(self, person: NDArray[Any]) -> NDArray[np.bool_]:
         numbers, most, used = self.numbers, self._most, []
         refuse_mixed(numbers, given := person.tolist())
-        for one in given:
-            if is_used := (number := numbers.get(one, 0)) < most:
-                numbers[one] = number + 1
+        for name in given:
+            if is_used := (number := numbers.get(name, 0)) < most:
+                numbers[name] = number + 1
             used.append(is_used)
         return np.array(used, dtype=np.bool_)
 
@@ -169,7 +169,7 @@ class FirstRecords:
 
 def refuse_mixed(*ids_of: Iterable[Any]) -> None:
     """Raise TypeError where some collections of ids are text, and others numbers."""
-    kinds = {type(one) for given in ids_of for one in islice(given, 1)}
+    kinds = {type(name) for given in ids_of for name in islice(given, 1)}
     if len(kinds) > 1 and kinds & {str, bytes}:
         raise TypeError("person must be text in all blocks, or numbers in all, got both")
 
