@@ -180,7 +180,6 @@ def test_wrong_arguments_of_files_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     for name in ("a.txt", "damaged.parquet"):
         (tmp_path / name).write_text("x")
-    person = dpk.Schema([*SCHEMA.columns, Column("id", "person")])
     for paths, how, error, message in (
         ([*tmp_path.glob("a.[cp]*")], {}, ValueError, "one format, got csv and parquet"),
         (tmp_path / "empty", {}, ValueError, r"one format, got no file with \.parquet"),
@@ -201,7 +200,6 @@ def test_wrong_arguments_of_files_are_refused(tmp_path):
         (tmp_path / "a.csv", {"target": "z"}, ValueError, "target must be a column of"),
         (tmp_path / "a.csv", {"silo": "z"}, ValueError, "silo must be a column of"),
         (tmp_path / "a.csv", {"schema": SCHEMA}, ValueError, "target must be None beside"),
-        (tmp_path / "a.csv", {"schema": person, "target": None}, ValueError, "column of persons"),
         (
             tmp_path / "a.csv",
             {"schema": SCHEMA, "target": None, "row_bound": 1.0},

@@ -182,20 +182,6 @@ def test_lock_step_shares_its_passes():
     assert len(passes) == 1 + 2 * 4
 
 
-@pytest.mark.parametrize("k", [3, 4])
-def test_a_part_of_the_budget_has_the_bits_of_the_group_bound(k):
-    X, y, _ = records(300)
-    person = np.repeat(np.arange(100), 3)
-    memory = dpk.SiloData(X, y, [0, 300], person=person, max_records=k, **HOW)
-    blocks = dpk.SiloData.from_blocks([(X[:100], y[:100]), (X[100:], y[100:])], **HOW)
-    how = {"rounds": 3, "rng": 1}
-    wanted = dpk.solve("gradient_descent", memory, budget=BUDGET, person_clip=None, **how)
-    found = dpk.solve("gradient_descent", blocks, budget=dpk.Budget(mu=BUDGET.mu / k), **how)
-    assert found.w.tobytes() == wanted.w.tobytes()
-    assert found.privacy.group(k).mu == pytest.approx(wanted.privacy.mu, rel=1e-15)
-    assert found.privacy.group(k).unit == f"one person with {k} records"
-
-
 def test_a_step_of_newton_is_one_pass():
     X, y, _ = records(300)
     passes = []
@@ -333,7 +319,7 @@ def test_wrong_weights_of_blocks_are_named():
             ValueError,
             "margin_offset must be finite",
         ),
-        (lambda part: part.update(person=part["y"]), TypeError, "must be .X, y. or"),
+        (lambda part: part.update(persons=part["y"]), TypeError, "must be .X, y. or"),
     ):
         wrong = [dict(part) for part in parts]
         change(wrong[k])

@@ -268,6 +268,36 @@ def test_weighted_parts_have_the_bits_of_memory():
         dpk.Cluster(Client("ab"), parts, **how)
 
 
+def test_persons_who_are_whole_in_parts_have_the_bits_of_memory():
+    X, y = records()
+    rng, how = np.random.default_rng(1), HOW | {"max_records": 2}
+    person = np.concatenate([10 * k + rng.integers(0, 9, 75) for k in range(4)])
+    alone = dpk.SiloData(X, y, [0, len(y)], person=person, **how)
+    assert alone.n < 100
+
+    def parts(person):
+        found = [np.split(array, 4) for array in (X, y, person)]
+        rows = [(slice(0, 30), slice(30, 30), slice(30, 75))] * 4
+        return [
+            [{"X": x[at], "y": t[at], "person": p[at]} for at in cuts]
+            for x, t, p, cuts in zip(*found, rows, strict=True)
+        ]
+
+    cluster = dpk.Cluster(Client("ab"), parts(person), **how)
+    for name in ("local_newton", "gradient_descent"):
+        first, second = (solved(data, name, person_clip=None) for data in (alone, cluster.data))
+        assert first.w.tobytes() == second.w.tobytes()
+        assert first.privacy.unit == second.privacy.unit == "one person with at most 2 records"
+    assert not any(rows._first.numbers for rows in cluster._rows)
+    with pytest.raises(ValueError, match=r"parts\[1\]: parts must hold persons with all their"):
+        dpk.Cluster(Client("ab"), parts(person % 10), **how)
+    other = parts(person)
+    for block in other[2]:
+        block["person"] = block["person"].astype(str)
+    with pytest.raises(TypeError, match=r"parts\[2\]: person must be text in all blocks, or"):
+        dpk.Cluster(Client("ab"), other, **how)
+
+
 def test_ranges_on_workers_have_the_bits_of_memory():
     cluster = dpk.Cluster(Client("ab"), parts_of(*records()), **HOW)
     how = {"bounds": (-100.0, 100.0), "budget": BUDGET, "rng": 2}
@@ -390,6 +420,7 @@ def test_partitions_of_a_frame_have_the_bits_of_memory(client):
         ({"target": "z"}, "target must be a column of the frame, got 'z'"),
         ({"target": None}, "target must be a column of the frame, got None"),
         ({"target": "y", "silo": "z"}, "silo must be a column of the frame"),
+        ({"target": "y", "person": "site", "max_records": 2}, "got one with records in two parts"),
         ({"target": "y", "schema": 1}, "schema must be None for a Dask array or frame"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -222,7 +222,7 @@ def cases():
         "ordered": (ordered, {}, (A, b), TypeError, several),
         "hazards": (hazards, {"intervals": (0, 1)}, (A, b), TypeError, several),
         "negative": (counts, {}, (A, t), ValueError, placed + "y must be at least 0"),
-        "persons": (kind, {"max_records": 2}, (A, b), ValueError, "^max_records must be None for"),
+        "persons": (kind, {"max_records": 2}, (A, b), ValueError, placed + "person must be in"),
         "solver": (kind, {"solver": "minibatch_sgd"}, (A, b), ValueError, "^data must be in mem"),
     }  # fmt: skip
 

@@ -108,7 +108,8 @@ class Cluster:
         part; or parts, each a sequence of blocks or a function that begins a new iteration of them,
         as for `SiloData.from_blocks`. The client keeps what it was given, for workers that take a
         part over. A Dask frame of numbers is computed once, and its partitions are the parts; an
-        array of rows too, beside which `target`, `silo`, `weight` and `margin_offset` are arrays.
+        array of rows too, beside which `target`, `silo`, `weight`, `margin_offset` and `person` are
+        arrays. A person's records must be in one part.
     schema, target, silo, **options
         As for `dpkern.read_parquet`; of Dask without `schema`, and of other parts than files the
         options alone.
@@ -180,7 +181,7 @@ class Cluster:
                 source.add_counts(counts)
         first = joined_passes(list(zip(self._places, (pair[0] for pair in found), strict=True)))
         self._bound = stated.get("target_bound")
-        self._sizes = [pair[0].sizes for pair in found]
+        self._first = [pair[0] for pair in found]
         self.data: SiloData = assembled(first, self._with_rows)
         self.data._set(**self.data._state() | {"notes": (*self.data.notes, TRUSTED)})
         if source is not None:
@@ -193,10 +194,11 @@ class Cluster:
                 template,
                 source,
                 names,
-                np.array([sizes.get(key, 0) for key in keys], dtype=np.int64),
+                np.array([found.sizes.get(key, 0) for key in keys], dtype=np.int64),
                 self._bound,
+                found.first,
             )
-            for source, sizes in zip(self._sources, self._sizes, strict=True)
+            for source, found in zip(self._sources, self._first, strict=True)
         ]
         return self
 

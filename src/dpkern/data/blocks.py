@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import counted, did_you_mean
+from dpkern._numbers import count, counted, did_you_mean
 from dpkern.data.csr import is_sparse
 from dpkern.data.frames import column_names
 from dpkern.data.ids import ids
 from dpkern.data.labels import clip_targets, records, targets
 from dpkern.data.notes import GROUPS_READ
 from dpkern.data.partition import gathered
+from dpkern.data.persons import FirstRecords, Persons, refuse_mixed
 from dpkern.data.validation import RowOptions, checked_options, frozen, frozen_matrix
 from dpkern.data.validation import refuse_non_finite as refuse_bad
 from dpkern.data.weights import margin_offsets, record_weights, values_of_records
@@ -36,7 +37,7 @@ _BYTES, _AHEAD = 1 << 24, 2
 
 
 # What blocks hold beside rows and labels, and what a mapping of them may hold.
-BESIDE = ("weight", "margin_offset")
+BESIDE = ("weight", "margin_offset", "person")
 _NAMES = {"X", "y", "groups", *BESIDE}
 
 _IN_MEMORY = (
@@ -44,11 +45,6 @@ _IN_MEMORY = (
     "taken (docs/blocks.md): use SiloData(X, y, offsets) of records that fit"
 )
 
-
-OF_A_PERSON = (
-    "keep k records of a person at most in them, give the budget mu / k, and restate the "
-    "certificate by group(k), as docs/blocks.md says"
-)
 
 NO_TABLE = (
     "data must be a table, or what dpkern.read_parquet returns of files with a schema, got other "
@@ -64,7 +60,7 @@ class Batch(NamedTuple):
     groups: Any = None
     place: str = "block"
     names: tuple[str, ...] | None = None  #: of the columns
-    beside: Mapping[str, Any] = MappingProxyType({})  #: weights and margin offsets by name
+    beside: Mapping[str, Any] = MappingProxyType({})  #: weights, offsets, ids of persons
 
 
 #: Begins a new pass over the records.
@@ -111,6 +107,8 @@ class BlockRows:
     sizes : ndarray of shape (m,)
         Numbers of records, which every pass must have.
     target_bound : float, pair or None
+    first : FirstRecords or None
+        Which records are used, where these are of persons.
     """
 
     def __init__(
@@ -120,9 +118,11 @@ class BlockRows:
         names: NDArray[Any] | None,
         sizes: NDArray[np.int64],
         target_bound: Any,
+        first: FirstRecords | None,
     ) -> None:
         self._kind, self._state, self._source = type(template), template._state(), source
         self._names, self._sizes, self._target_bound = names, sizes, target_bound
+        self._first = first
         self._kept: tuple[bytes, list[Any]] | None = None  # blocks that a request has reduced
 
     def totals(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
@@ -161,14 +161,18 @@ class BlockRows:
         self._kept = by.key, kept
 
     def tables(self, schema: Schema) -> Iterator[Mapping[str, Any]]:
-        """Yield the raw columns of all records once, as they were before they were encoded."""
+        """Yield the raw columns of all records in use once, before they are encoded."""
         if (found := getattr(self._source, "tables", None)) is None:
             raise TypeError(NO_TABLE)
-        return read_ahead(found(schema))
+        if self._first is None:
+            return read_ahead(found(schema))
+        parts = self._first.of((raw, schema.persons(raw)) for raw in found(schema))
+        return read_ahead({n: values[used] for n, values in raw.items()} for raw, used in parts)
 
     def blocks(self) -> Iterator[SiloData]:
         """Yield all records once, in blocks that are read ahead."""
-        return read_ahead(self._block(batch) for batch in _cut(self._source()) if len(batch.y))
+        batches = _used(_cut(self._source()), self._first)
+        return read_ahead(self._block(batch) for batch in batches if len(batch.y))
 
     def _block(self, batch: Batch) -> SiloData:
         with placed(batch.place):
@@ -229,19 +233,24 @@ class FirstPass(NamedTuple):
         Numbers of records by silo.
     grouped : bool
         Whether blocks name silos.
+    first : FirstRecords or None
+        Which records are used, where these are of persons.
     """
 
     template: SiloData | None
     sizes: dict[Any, int]
     grouped: bool
+    first: FirstRecords | None
 
 
 def data_in_blocks(make: type[SiloData], source: Source, options: RowOptions) -> SiloData:
     """Return the data whose records a source yields in every pass, after a first, checking pass."""
-    bound = options.get("target_bound")
+    bound, found = options.get("target_bound"), read_once(make, source, options)
+    if (first := found.first) is not None:
+        first.forget()
     return assembled(
-        read_once(make, source, options),
-        lambda template, names: BlockRows(template, source, names, template.sizes, bound),
+        found,
+        lambda template, names: BlockRows(template, source, names, template.sizes, bound, first),
     )
 
 
@@ -250,12 +259,8 @@ def require_block_options(options: RowOptions) -> None:
     for name in options.keys() - RowOptions.__annotations__.keys():
         close = did_you_mean(name, RowOptions.__annotations__)
         raise TypeError(f"{name} is no argument of records in blocks{close}")
-    for name in ("person", "max_records"):
-        if options.get(name) is not None:
-            raise ValueError(
-                f"{name} must be None for records in blocks, whose guarantees are for a record: "
-                f"{OF_A_PERSON}"
-            )
+    if options.get("max_records") is not None:
+        count("max_records", options["max_records"])
     for name in BESIDE:
         if options.get(name) is not None:
             raise ValueError(
@@ -276,8 +281,11 @@ def read_once(make: type[SiloData], source: Source, options: RowOptions) -> Firs
     require_block_options(options)
     template: SiloData | None = None
     sizes: dict[Any, int] = {}
-    grouped = False
-    for batch in read_ahead(iter(_cut(source()))):
+    grouped, most = False, options.get("max_records")
+    persons = None if most is None else Persons(int(most))
+    first = None if most is None else FirstRecords(most)
+    options = {**options, "max_records": None}
+    for batch in read_ahead(_used(_cut(source()), first)):
         if not len(batch.y):
             continue
         with placed(batch.place):
@@ -286,7 +294,7 @@ def read_once(make: type[SiloData], source: Source, options: RowOptions) -> Firs
                 rows, grouped = _rows(X), batch.groups is not None
                 options = checked_options(options, _names(batch), rows.shape[1])
                 template = make(rows, y, [0, len(y)], **cast(Any, {**options, **batch.beside}))
-                template = _without_records(template, np.array([len(y)]), {})
+                template = _without_records(template, np.array([len(y)]), {"persons": persons})
             rows, y = _checked(batch, template.feature_names, template.X)
             targets(y, template.task, template.classes)
             _beside(batch, template._state())
@@ -296,13 +304,14 @@ def read_once(make: type[SiloData], source: Source, options: RowOptions) -> Firs
             silos = ids(batch.groups, len(y), "groups") if grouped else np.zeros(len(y), np.int8)
             found = zip(*np.unique(silos, return_counts=True), strict=True)
             _add_sizes(sizes, {silo: int(n) for silo, n in found})
-    return FirstPass(template, sizes, grouped)
+    return FirstPass(template, sizes, grouped, first)
 
 
 def joined_passes(passes: Sequence[tuple[str, FirstPass]]) -> FirstPass:
     """Return the first pass over parts, by their names, which must agree."""
     held = [(place, found) for place, found in passes if found.template is not None]
     sizes: dict[Any, int] = {}
+    persons: set[Any] = set()
     for place, found in held:
         template, like = cast("SiloData", found.template), cast("SiloData", held[0][1].template)
         with placed(place):
@@ -314,7 +323,16 @@ def joined_passes(passes: Sequence[tuple[str, FirstPass]]) -> FirstPass:
                     "if it has them, got others"
                 )
             _add_sizes(sizes, found.sizes)
-    return held[0][1]._replace(sizes=sizes) if held else FirstPass(None, sizes, False)
+            if found.first is not None:
+                refuse_mixed(persons, own := found.first.numbers)
+                if not persons.isdisjoint(own):
+                    raise ValueError(
+                        "parts must hold persons with all their records, got one with records in "
+                        "two parts: divide the records by person, or read them in one process"
+                    )
+                persons.update(own)
+                found.first.forget()
+    return held[0][1]._replace(sizes=sizes) if held else FirstPass(None, sizes, False, None)
 
 
 def assembled(
@@ -404,7 +422,14 @@ def batches_of(blocks: Any) -> Source:
             if len(y) != (X.shape[0] if hasattr(X, "shape") else len(X)):
                 raise ValueError(f"blocks[{i}] must have as many labels as rows, got {len(y)}")
             with placed(f"blocks[{i}]"):
-                values = {name: values_of_records(name, beside[name], len(y)) for name in beside}
+                values = {
+                    name: (
+                        ids(given, len(y), name)
+                        if name == "person"
+                        else values_of_records(name, given, len(y))
+                    )
+                    for name, given in beside.items()
+                }
             yield Batch(X, y, groups[0] if groups else None, f"blocks[{i}]", beside=values)
 
     return source
@@ -477,6 +502,40 @@ def _cut(batches: Iterable[Batch]) -> Iterator[Batch]:
             groups = None if batch.groups is None else batch.groups[part]
             beside = {name: values[part] for name, values in batch.beside.items()}
             yield Batch(X[part], batch.y[part], groups, batch.place, batch.names, beside)
+
+
+def _used(batches: Iterable[Batch], first: FirstRecords | None) -> Iterator[Batch]:
+    """Yield batches of the records that are used, without the ids of persons."""
+    given = (_with_ids(batch, needed=first is not None) for batch in batches)
+    if first is None:
+        yield from (batch for batch, _ in given)
+        return
+    for batch, used in first.of(given):
+        if used.all():
+            yield batch
+            continue
+        with placed(batch.place):
+            X, y = records(batch.X, batch.y)
+            groups = None if batch.groups is None else ids(batch.groups, len(y), "groups")[used]
+        beside = {name: np.asarray(values)[used] for name, values in batch.beside.items()}
+        rows = gathered(X, np.flatnonzero(used))[0]
+        yield Batch(rows, y[used], groups, batch.place, _names(batch), beside)
+
+
+def _with_ids(batch: Batch, *, needed: bool) -> tuple[Batch, NDArray[Any]]:
+    """Return a batch without the ids of its persons, and these."""
+    beside = dict(batch.beside)
+    person, n = beside.pop("person", None), len(batch.y)
+    with placed(batch.place):
+        if person is not None and not needed:
+            raise ValueError("max_records must be given with person: how many rows of one are used")
+        if person is None and needed and n:
+            raise ValueError(
+                "person must be in every block where max_records is given, got none: name the "
+                'column of files, or give blocks {"X": X, "y": y, "person": ids}'
+            )
+        found = np.empty(0) if person is None else ids(person, n, "person")
+    return batch._replace(beside=beside), found
 
 
 def _checked(batch: Batch, names: Any, like: Any) -> tuple[Any, NDArray[Any]]:

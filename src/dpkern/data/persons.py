@@ -7,9 +7,11 @@ has, and which they are. It is taken as public, and neighbours under "replace_on
 values of one person's rows, not in whose rows they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +20,12 @@ from dpkern._numbers import count
 from dpkern._typing import IntArray
 from dpkern.data.ids import ids
 from dpkern.data.validation import frozen
+
+T = TypeVar("T")
+
+_OTHERS = (
+    "blocks with person must hold the same records in the same order in every pass, got others"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +110,77 @@ def whole_in_silos(number: IntArray, order: IntArray, sizes: IntArray) -> tuple[
     place, records = position[number], np.bincount(number)[number]
     silo = np.repeat(np.arange(len(sizes)), sizes)[place]
     return np.lexsort((place, records, silo)), np.bincount(silo, minlength=len(sizes))
+
+
+class FirstRecords:
+    """Which records are used where they are read in blocks: the first ones of every person.
+
+    The first pass counts, and keeps a bit of every record: whether it is used. Later passes must
+    read the same ids in the same order, as bits would be those of other records.
+
+    Attributes
+    ----------
+    numbers : dict
+        Until `forget`: how many records of every person are used.
+    """
+
+    def __init__(self, max_records: int) -> None:
+        self.numbers: dict[Any, int] = {}
+        self._most, self._n = count("max_records", max_records), 0
+        self._bits: NDArray[np.uint8] | None = None
+        self._digest = b""
+
+    def of(self, blocks: Iterable[tuple[T, NDArray[Any]]]) -> Iterator[tuple[T, NDArray[np.bool_]]]:
+        """Yield blocks, which come with ids of their records, with the mask of those in use."""
+        counted: list[NDArray[np.bool_]] = []
+        n, read, again = 0, blake2b(), self._bits is not None
+        for block, person in blocks:
+            used = self._kept(n, len(person)) if again else self._counted(person)
+            if not again:
+                counted.append(used)
+            n += len(person)
+            read.update(_as_bytes(person))
+            yield block, used
+        if not again:
+            self._bits = np.packbits(np.concatenate([np.empty(0, np.bool_), *counted]))
+            self._n, self._digest = n, read.digest()
+        elif (n, read.digest()) != (self._n, self._digest):
+            raise ValueError(_OTHERS)
+
+    def forget(self) -> None:
+        """Release the ids, which later passes do not need."""
+        self.numbers = {}
+
+    def _counted(self, person: NDArray[Any]) -> NDArray[np.bool_]:
+        numbers, most, used = self.numbers, self._most, []
+        refuse_mixed(numbers, given := person.tolist())
+        for name in given:
+            if is_used := (number := numbers.get(name, 0)) < most:
+                numbers[name] = number + 1
+            used.append(is_used)
+        return np.array(used, dtype=np.bool_)
+
+    def _kept(self, begin: int, size: int) -> NDArray[np.bool_]:
+        if begin + size > self._n or self._bits is None:
+            raise ValueError(_OTHERS)
+        bits = np.unpackbits(self._bits[begin // 8 : -(-(begin + size) // 8)])
+        return bits[begin % 8 : begin % 8 + size].astype(np.bool_)
+
+
+def refuse_mixed(*ids_of: Iterable[Any]) -> None:
+    """Raise TypeError where some collections of ids are text, and others numbers."""
+    kinds = {type(name) for given in ids_of for name in islice(given, 1)}
+    if len(kinds) > 1 and kinds & {str, bytes}:
+        raise TypeError("person must be text in all blocks, or numbers in all, got both")
+
+
+def _as_bytes(person: NDArray[Any]) -> bytes:
+    """Return ids as bytes that are the same for other blocks of the same records."""
+    if person.dtype.kind == "U":
+        return "\0".join([*person.tolist(), ""]).encode("utf-8", "surrogatepass")
+    if person.dtype.kind == "S":
+        return b"\0".join([*person.tolist(), b""])
+    return person.astype(np.float64 if person.dtype.kind == "f" else np.int64).tobytes()
 
 
 def joined_ids(person: Any, sizes: Sequence[int]) -> NDArray[Any]:

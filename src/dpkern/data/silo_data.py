@@ -474,11 +474,12 @@ class SiloData:
         ----------
         blocks : sequence, or function that begins a new iteration
             Of pairs (X, y) or triples (X, y, groups), as for `split` and `from_groups`, or mappings
-            of these names, and of "weight" and "margin_offset" of the records; memory maps are read
-            in parts. Every pass must yield the same records.
+            of these names, and of "weight", "margin_offset" and "person" of the records; memory
+            maps are read in parts. Every pass must yield the same records, and in the same order
+            where they have persons.
         **options
-            As for the class, from `intercept` on, without `person`, `weight` and `margin_offset`.
-            `classes`, or task "regression", must be stated.
+            As for the class, from `intercept` on, without `person`, `weight` and `margin_offset`,
+            which blocks have. `classes`, or task "regression", must be stated.
 
         Raises
         ------

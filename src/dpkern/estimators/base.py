@@ -231,7 +231,7 @@ class PrivateEstimator(BaseEstimator, ABC):
         if metadata.get("sample_weight") is not None and self.max_weight is None:
             raise ValueError("max_weight must be given with sample_weight: its public bound")
         if is_dask(X):
-            return self._data_in_parts(X, y, {"silos": silos, **metadata}, person)
+            return self._data_in_parts(X, y, {"silos": silos, "person": person, **metadata})
         X, y = self._checked(X, y)
         self._check_targets(y)
         options = self._row_options(self._labels([y]), X, person, metadata)
@@ -242,11 +242,11 @@ class PrivateEstimator(BaseEstimator, ABC):
             return SiloData.split(X, y, 1, seed=0, **options)
         return SiloData.from_groups(X, y, labels(silos, len(y), name="silos"), **options)
 
-    def _data_in_parts(self, X: Any, y: Any, beside: Mapping[str, Any], person: Any) -> SiloData:
+    def _data_in_parts(self, X: Any, y: Any, beside: Mapping[str, Any]) -> SiloData:
         """Return the records of Dask, which computes one part at a time, in every pass."""
         validate_data(self, like := empty_like(X), skip_check_array=True)
         parts = parts_of(X, {"y": y}, beside)
-        options = self._row_options(self._labels(self._targets_of(parts)), like, person, beside)
+        options = self._row_options(self._labels(self._targets_of(parts)), like, None, beside)
         if options["task"] == "multiclass":
             raise TypeError(MODEL_IN_MEMORY)
         source = partial(_batches, self, parts, itertools.count())
@@ -540,6 +540,8 @@ def _batches(
                 beside["weight"] = values_of_records("weight", part["sample_weight"], len(y))
             if "exposure" in part:
                 beside["margin_offset"] = log_exposures(part["exposure"], len(y))
+            if "person" in part:
+                beside["person"] = np.asarray(part["person"])
         yield Batch(X, y, groups, place, beside=beside)
 
 

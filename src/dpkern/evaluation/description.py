@@ -165,7 +165,8 @@ def describe(
         With "add_remove", a public number that stands for that of the records, which is released
         with noise.
     max_records : int, optional
-        With a column of persons: so many records of each at most are used, the first ones.
+        With a column of persons: so many records of each at most are used, the first ones. Records
+        in blocks have their own.
     confidence : float, default=0.95
         Of the intervals, which hold the noise and the sampling of the records.
     accountant : Accountant, optional
@@ -200,6 +201,9 @@ def describe(
     >>> description = dpkern.describe(frame, schema, budget=dpkern.Budget(epsilon=0.5, delta=1e-6))
     >>> description["age", "mean"].value
     """
+    rows = _rows_in_blocks(data, max_records)
+    if rows is not None and data.persons is not None:
+        max_records = data.persons.max_records
     run = ChargedReleases(budget, accountant, neighbours=neighbours, max_records=max_records)
     if not isinstance(schema, Schema):
         raise TypeError(f"schema must be a dpkern.Schema, got {type(schema).__name__}")
@@ -209,12 +213,11 @@ def describe(
     if add_remove != (public_size is not None):
         need = "given" if add_remove else "None"
         raise ValueError(f"public_size must be {need} with neighbours {neighbours!r}")
-    rows = _rows_in_blocks(data, max_records)
-    described = schema, columns, cross_tables
+    described = schema, columns, cross_tables, max_records
     with np.errstate(all="ignore"):
         if rows is None:
             schema.check_values(data)
-            parts = _coded(data, *described, max_records)
+            parts = _coded(data, *described)
             n = len(parts[0].values)
         else:
             n = data.n
@@ -261,7 +264,7 @@ def _rows_in_blocks(data: Any, max_records: int | None) -> BlockRows | None:
     if not isinstance(data.blocks, BlockRows):
         raise TypeError(NO_TABLE)
     if max_records is not None:
-        raise ValueError("max_records must be None for records in blocks, which have no persons")
+        raise ValueError("max_records must be None for records in blocks, which have their own")
     return data.blocks
 
 
@@ -271,12 +274,13 @@ def _coded_blocks(
     schema: Schema,
     columns: Sequence[str] | None,
     cross_tables: Sequence[tuple[str, str]],
+    max_records: int | None,
 ) -> Generator[list[Coded]]:
     """Yield what `_coded` returns of every block; they must have n records."""
     for columns_of in rows.tables(schema):
         if size := len(next(iter(columns_of.values()))):
             n -= size
-            yield _coded(columns_of, schema, columns, cross_tables, None)
+            yield _coded(columns_of, schema, columns, cross_tables, max_records)
     if n:
         raise ValueError("blocks must hold the same records in every pass, got others")
 

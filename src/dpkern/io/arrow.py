@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpkern._warn import warn
 from dpkern.data import Column, OutsideWarning, Schema, SiloData
-from dpkern.data.blocks import BESIDE, OF_A_PERSON, Batch, data_in_blocks, read_ahead
+from dpkern.data.blocks import BESIDE, Batch, data_in_blocks, read_ahead
 from dpkern.data.frames import listed, side_by_side
 from dpkern.data.outside import count_averaged, count_outside, outside_text, refuse_outside
 from dpkern.data.validation import RowOptions
@@ -65,8 +65,8 @@ def read_parquet(
     silo : str, optional
         Without a schema: the column that says the silo of a record.
     **options
-        Without a schema: as for `SiloData`, from `intercept` on, without `person`; `weight` and
-        `margin_offset` are names of columns.
+        Without a schema: as for `SiloData`, from `intercept` on; `weight`, `margin_offset` and
+        `person` are names of columns. With a schema that has a column of persons: `max_records`.
 
     Returns
     -------
@@ -115,12 +115,8 @@ def source_of(
     source = ArrowSource(paths, schema, target, silo, columns)
     if schema is None:
         return source, cast(RowOptions, options)
-    if schema.person is not None:
-        raise ValueError(
-            f"schema must have no column of persons for records in blocks, got "
-            f"{schema.person.name!r}: {OF_A_PERSON}"
-        )
     stated = schema.options(intercept=options.pop("intercept", None))
+    stated["max_records"] = options.pop("max_records", None)
     if schema.weight is not None:
         stated["max_weight"] = schema.weight.hi
     if options:
@@ -174,8 +170,9 @@ class ArrowSource:
                 folder = _in_folder(files[0], [silo])
                 raise ValueError(f"silo must be a column of {files[0]}, got {silo!r}{folder}")
             for name, column in beside.items():
-                if column not in names:
-                    raise ValueError(f"{name} must be a column of {files[0]}, got {column!r}")
+                if not isinstance(column, str) or column not in names:
+                    got = repr(column) if isinstance(column, str) else type(column).__name__
+                    raise ValueError(f"{name} must be a column of {files[0]}, got {got}")
             others = [cast(str, target), *([silo] if silo else []), *beside.values()]
             if len(set(others)) < len(others):
                 raise ValueError(f"{listed(others)} must be distinct columns")
@@ -296,6 +293,8 @@ class ArrowSource:
         groups = None if schema.silo is None else schema.groups(raw)
         X = schema.encode(raw, sparse_output=schema.sparse)
         beside = {name: values for name, values in schema.beside(raw).items() if name in BESIDE}
+        if schema.person is not None:
+            beside["person"] = schema.persons(raw)
         return Batch(X, schema.labels(raw), groups, place, schema.feature_names, beside)
 
     def _count(self, column: Column, values: Any, missing: frozenset[str], place: str) -> None:

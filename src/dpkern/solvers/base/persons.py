@@ -36,8 +36,8 @@ if TYPE_CHECKING:  # declaration imports run, which imports this module
 
 _WHEN = (
     "gradient_descent, federated_gd with one local step and minibatch_sgd on full batches, for "
-    "linear models with a loss of the table, neighbours 'replace_one' and silos that divide no "
-    "person"
+    "linear models with a loss of the table, neighbours 'replace_one', silos that divide no person "
+    "and records in memory"
 )
 
 
