@@ -191,7 +191,8 @@ _ABOUT = """\
 `python -m bench.coverage`: coverage of 95 % intervals in {repetitions} repetitions or more, in the
 mean of coefficients and of the ones with the least and the most; the median width over that without
 privacy, of the coefficient in the middle; and the median standard error over the standard deviation
-of the estimates. Not answered is where the noise hides what is to be known.
+of the estimates. Not answered is where the noise hides what is to be known: coverage is then of the
+rest.
 """
 
 
@@ -207,7 +208,7 @@ def page(rows: dict[Cell, dict[str, Any]]) -> str:
         shown = [f"{row['answered']:.3f}", f"{row['coverage']:.3f}", between]
         median = f"{np.nanmedian(width):.2f}" if len(width) else "-"
         body.append([str(cell), *shown, median, f"{ratio:.2f}"])
-    least = min(row["repetitions"] for row in rows.values())
+    least = min((rows[cell]["repetitions"] for cell in rows if cell not in refused), default=0)
     about = wrapped(_ABOUT.format(repetitions=least))
     said = wrapped(f"Less than 1 % is answered in {len(refused)} cells: " + _listed(refused) + ".")
     return "\n".join(["# Coverage of intervals\n", about, "", table(_HEAD, body), said, ""])
