@@ -34,7 +34,7 @@ class Forecast:
         Standard errors over those without privacy, of a coefficient in the middle.
     noise_ratio : float
         Norm of the noise of the curvatures over their least eigenvalue. A fit has no standard
-        errors beyond 1/3, and nearly all up to 0.3 of what is forecast.
+        errors beyond 0.4, and nearly all up to 0.3 of what is forecast.
     least_records : int
         From which the ratio is 0.3 at most, at the same budget.
     """

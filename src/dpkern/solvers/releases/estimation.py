@@ -44,7 +44,7 @@ GEOMETRY = 1.25
 _DEVIATIONS, _EARLY_DEVIATIONS = 4.0, 3.0
 # Spectral norms of the noise below which an eigenvalue of the geometry counts as that, and the
 # share of an eigenvalue of J above which the noise leaves a direction unknown.
-FLOOR, _UNKNOWN = 2.0, 1.0 / 3.0
+FLOOR, _UNKNOWN = 2.0, 0.4
 # The least part of an eigenvalue's floor that the first steps take, and the deviations beyond which
 # a score at the last step says that the steps before have not come near.
 _LEAST_SEEN, _FAR = 0.25, 5.0
