@@ -284,9 +284,9 @@ class Certificate:
         Raises
         ------
         ValueError
-            Of several runs or of a group, and where the certificate has no mu.
+            Of several runs, of another unit than one record, and where the certificate has no mu.
         """
-        if self.parts or self.group_size > 1 or not isinstance(self.guarantee, GaussianDP):
+        if self.parts or self.unit != "one record" or not isinstance(self.guarantee, GaussianDP):
             raise ValueError("mu_of_silos is for one record and one run, with a mu")
         if self.guarantee == NO_GUARANTEE:
             return (math.inf,)
