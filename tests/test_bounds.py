@@ -11,6 +11,7 @@ from mpmath import ceil, exp, floor, log, mp, mpf, sqrt
 import dpkern as dpk
 from dpkern.papers import bounds, diagnostics, noise
 from dpkern.privacy.guarantees.gdp import gdp_epsilon
+from dpkern.privacy.sampling.amplification import Sampled, sampled_epsilon
 from dpkern.solvers import Objective
 
 mp.dps = 30
@@ -90,6 +91,10 @@ CASES = {
          + 21 * mpf(0.6) ** 2 / (mpf(0.5) * square * (1 - mpf(0.9)) ** 3)
          for r, square in ((1, 400**2), (mpf(0.25), 100**2), (1, 400))],
     ),
+    "claim_dp_sgd": (
+        [{"steps": 1000, "n": 500, "noise_multiplier": 1.5}],
+        [1 / (mpf(2.25) * 500)],
+    ),
     "bound_dp_sgd": (
         [{"diameter": 2.0, "n": 100, "clip": 0.5, "steps": 900}],
         [100 * log(900) / 30],
@@ -98,6 +103,14 @@ CASES = {
         [PROBLEM | {"n": 8000, "epsilon": 0.5, "delta": DELTA, "steps": T, "gap": 0.69}
          for T in (1, 14)],
         [wd_dp(2, 0.25, 1, 30, 8000, 0.5, DELTA, T, 0.69) for T in (1, 14)],
+    ),
+    "bound_risk_wd_dp": (
+        [{"clip": 2.0, "dim": 30, "n": 8000, "epsilon": 0.5, "delta": DELTA}],
+        [30 * log(8000) * log(1 / mpf(DELTA)) / mpf(2000) ** 2],
+    ),
+    "bound_risk_federated_gd": (
+        [PROBLEM | {"m": 8, "size": 500, "epsilon": 0.5, "delta": DELTA}],
+        [60 * (log(8) + log(500)) ** 2 * log(1 / mpf(DELTA)) / mpf(500) ** 2],
     ),
     "choose_wd_dp": (
         [{"smoothness": 2.0, "clip": 1.0, "dim": 30, "n": n, "epsilon": 0.5, "delta": DELTA}
@@ -220,6 +233,14 @@ def test_values_beyond_the_theorems_are_refused(name, changes, message):
 
 
 # ------------------------------------------------------------------- what is measured is below
+
+
+def test_the_claim_for_dp_sgd_is_below_what_its_samples_cost():
+    """At a noise multiplier of 1, by the dominating pairs of secret samples."""
+    samples = frozenset({(Sampled("without_replacement", 1, 1000, 1.0), 1000)})
+    rho = bounds.claim_dp_sgd(steps=1000, n=1000, noise_multiplier=1.0)
+    claimed = bounds.convert_zcdp(rho=rho, delta=DELTA)
+    assert 1.1 * claimed < sampled_epsilon(samples, DELTA, "replace_one") < 1.3 * claimed
 
 
 @pytest.fixture(scope="module")

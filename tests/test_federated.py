@@ -41,7 +41,7 @@ RUNS = [
     ("prox_svrg", {}),
     ("prox_pl_svrg", {}),
     ("spider", {"rounds": 4}),
-    ("minibatch_sgd", {"rounds": 4, "participation": 3}),
+    ("minibatch_sgd", {"rounds": 4, "participation": (1, 3, 2, 3)}),
     ("minibatch_sgd", {"rounds": 4, "sampling": "one_pass"}),
     ("minibatch_sgd", {"rounds": 3, "sampling": "without_replacement", "batch_size": 20}),
     ("minibatch_sgd", {"rounds": 3, "returns": "random", "step_size": 0.1}),

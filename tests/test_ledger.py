@@ -713,3 +713,19 @@ def test_many_releases_that_differ_in_scale_only_are_one_line():
     assert text.count("differences") == 1
     assert "40 x 3 coordinates from silos, 2 at most, sensitivity 0.125 to 5" in text
     assert "noise std 1 to 40, grid 0.5, 40 kinds of them" in text
+
+
+def test_mu_of_every_silo():
+    """Its own messages, in series and alone, and what is about all the data."""
+    own = a_release(sensitivity=(2.0, 1.0, 0.0), std=(8.0, 8.0, 0.0), grid=(2.0**-20,) * 3, times=4)
+    few = {"per_record": 2, "series": 1, "std": (4.0, 8.0, 8.0), "grid": (2.0**-20,) * 3}
+    capped = [a_release(sensitivity=(1.0,) * 3, times=t, **few) for t in (1, 5)]
+    certificate = a_certificate(own, *capped, a_release(), trust="silo")
+    squares = [4 / 16 + 2 / 16, 4 / 64 + 2 / 64, 2 / 64]
+    assert certificate.mu_of_silos == pytest.approx([math.sqrt(s + 1 / 16) for s in squares])
+    assert max(certificate.mu_of_silos) == certificate.mu
+    assert a_certificate().mu_of_silos == (a_certificate().mu,)
+    for other in (certificate.group(2), compose_sequential(certificate, certificate)):
+        with pytest.raises(ValueError, match="mu_of_silos is for one record and one run"):
+            _ = other.mu_of_silos
+    assert a_certificate(a_release(std=None)).mu_of_silos == (math.inf,)

@@ -169,9 +169,43 @@ def test_silos_pay_for_the_rounds_in_which_they_take_part():
     assert 6 <= counts.max() < 9
     assert result.privacy.mu == pytest.approx(math.sqrt(totals.max()), rel=1e-12)
     assert result.privacy.mu == pytest.approx(MU, rel=1e-9)
+    assert result.privacy.mu_of_silos == pytest.approx(np.sqrt(totals), rel=1e-12)
     # The aggregate of a round is about all silos' data: there everybody pays for every round.
     central = solve("minibatch_sgd", participation=2, rounds=9, trust="central").privacy
     assert [r.times for r in central.releases] == [9]
+
+
+NUMBERS = (1, 3, 2, 2, 3, 1)
+
+
+@pytest.mark.parametrize("trust", ["central", "silo", "shuffle"])
+def test_numbers_of_silos_that_differ_by_round(trust, monkeypatch):
+    """A round's mean is that of its M_r silos, and the budget is spent."""
+    calls = spy_on_calls(monkeypatch, BinomialSum, "release")
+    options = {"participation": NUMBERS, "rounds": 6, "weights": "uniform", "trust": trust}
+    if trust != "shuffle":
+        plain = solve("minibatch_sgd", **options | {"budget": None, "step_size": 0.1})
+        fixed = solve("minibatch_sgd", **options | {"budget": None, "participation": None})
+        assert not np.array_equal(plain.w, fixed.w)
+    certificate = solve("minibatch_sgd", **options).privacy
+    assert 0.99 * MU < certificate.mu <= MU
+    assert certificate.declared["participation"] in (NUMBERS, list(NUMBERS))
+    if trust == "silo":
+        sent = [np.count_nonzero(r.std) for r in certificate.releases for _ in range(r.times)]
+        assert sorted(sent) == sorted(NUMBERS)
+    if trust == "shuffle":
+        assert len({len(V) for (_, V), *_ in calls}) > 2
+
+
+@pytest.mark.parametrize("trust", ["central", "silo"])
+def test_the_mean_of_a_round_is_that_of_its_silos(trust):
+    """All silos hold the same records, so that all means are the same."""
+    X, y = np.array([[0.5, -0.2], [0.1, 0.3], [-0.4, 0.2]]), np.array([1, 0, 1])
+    data = dpk.SiloData.from_silos([(X, y)] * 3, row_bound=1.0)
+    how = {"rounds": 4, "step_size": 0.5, "clip": 1.0, "budget": None, "trust": trust}
+    full = dpk.solve("minibatch_sgd", data, **how)
+    some = dpk.solve("minibatch_sgd", data, participation=[1, 3, 2, 1], **how)
+    np.testing.assert_allclose(some.w, full.w, rtol=1e-12)
 
 
 def test_a_silent_silo_sends_nothing(spied):
@@ -483,6 +517,15 @@ def test_random_iterates_are_all_possible():
          "batch_size must be at most 20, the smallest silo having 20 records, got 21"),
         ("prox_sgd", {"batch_size": 4}, "at most 3 for 6 disjoint batches"),
         ("minibatch_sgd", {"participation": 4}, "participation must be at most the 3 silos, got 4"),
+        ("minibatch_sgd", {"participation": (1, 2), "rounds": 3},
+         "participation must be one number, or one for each of the 3 draws of silos, got 2"),
+        ("prox_svrg", {"participation": (1, 2, 3), "rounds": 3, "refresh_every": 2},
+         "one for each of the 2 draws"),
+        ("minibatch_sgd", {"participation": ()}, "participation must not be an empty sequence"),
+        ("minibatch_sgd", {"participation": (1, 4), "rounds": 2}, "at most the 3 silos, got 4"),
+        ("minibatch_sgd", {"participation": [1.5]}, "TypeError: participation must be an integer"),
+        ("prox_sgd", {"participation": (1, 2), "rounds": 2, "trust": "shuffle"},
+         "participation must be one number under trust='shuffle' with batches in turn"),
         ("minibatch_sgd", {"sampling": "without_replacement", "batch_size": 5,
                            "budget": dpk.Budget(mu=1.0)}, "needs a budget given as epsilon and"),
         ("spider", {"refresh_share": 1.0}, "refresh_share must lie strictly between 0 and 1"),

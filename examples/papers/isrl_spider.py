@@ -302,7 +302,7 @@ def chosen(method: Method, epsilon: float | None, public: list[Problem], quick: 
         )
         return float(np.mean(list(runs)))
 
-    return min(list(method.settings(epsilon is not None))[:: 20 if quick else 1], key=error)
+    return min(list(method.settings(epsilon is not None))[:: 40 if quick else 1], key=error)
 
 
 def level(epsilon: float) -> float:
@@ -352,7 +352,7 @@ def points_of(panel: str, splits: int | None, quick: bool) -> list[Point]:
             (experiment.private, splits),
         )
     )
-    budgets: list[float | None] = [None, *experiment.epsilons[:: 3 if quick else 1]]
+    budgets: list[float | None] = [None, *experiment.epsilons[:: 6 if quick else 1]]
     points, settings = [], {}
     for (name, method), epsilon in tqdm(
         list(itertools.product(experiment.methods.items(), budgets)), desc=panel, unit="point"

@@ -51,8 +51,8 @@ class Family:
         that is not known.
     messages : int or None
         Number of silos that send a message each; None for one about all the data.
-    active : int or None
-        Number of messages that are sent, where it is not all.
+    active : tuple of int
+        Numbers of messages that may be sent, where it is not all.
     vectors : pair of int or None
         Under a shuffler, the least and the largest number of vectors that are counted.
     unknown : tuple of str
@@ -69,7 +69,7 @@ class Family:
     charged: int | None = None
     draws: int | None = None
     messages: int | None = None
-    active: int | None = None
+    active: tuple[int, ...] = ()
     vectors: tuple[int, int] | None = None
     unknown: tuple[str, ...] = ()
     ended: bool = False
@@ -109,7 +109,7 @@ class Family:
         if not isinstance(sensitivity, list):
             return self.messages in (None, 1)  # that of a single silo is about all data
         sent = sum(d > 0.0 for d in sensitivity)
-        return (len(sensitivity), sent) == (self.messages, self.active or self.messages)
+        return len(sensitivity) == self.messages and sent in (self.active or (self.messages,))
 
     def _is_counted(self, release: Values) -> bool:
         """Whether the counts of a shuffler are of these vectors, and as many coins as described."""

@@ -13,6 +13,7 @@ from dpkern.verification.declared_runs import ENDED_AFTER, ROUNDED, DeclaredRun
 from dpkern.verification.plain_releases import (
     DIFFERENCES,
     GRADIENTS,
+    as_list,
     curvature,
     least_of_differences,
 )
@@ -256,18 +257,20 @@ class DeclaredSolver(DeclaredRun):
         """Return sums over batches, in rounds of so many releases of the silos that take part."""
         sampling = "full" if full else self._of("sampling")
         sizes, in_turn = self.sizes, sampling in ("one_pass", "cyclic")
-        m, M = len(sizes), self._of("participation") or len(sizes)
+        m, rounds = len(sizes), times // together
+        M = as_list(self._of("participation") or m)
         more: dict[str, Any] = {"charged": times}
-        if m > M and self.trust == "silo":
-            more |= {"active": None if in_turn else M, "unknown": ("rounds of one silo",)}
+        if m > min(M) and self.trust == "silo":
+            more |= {"active": () if in_turn else tuple(M), "unknown": ("rounds of one silo",)}
             if in_turn:  # the busiest silo takes part in so many rounds at least
-                more["charged"] = -(-(times // together) * M // m) * together
+                taken = sum(M) if len(M) > 1 else rounds * M[0]
+                more["charged"] = -(-taken // m) * together
         batches = sizes if sampling == "full" else [self._count("batch_size")] * m
         if in_turn:
             more["charged"] = min(more["charged"], self._uses(times))
         if self.trust == "shuffle":
             ordered = sorted(batches)
-            more["vectors"] = sum(ordered[:M]), sum(ordered[m - M :])
+            more["vectors"] = sum(ordered[: min(M)]), sum(ordered[m - max(M) :])
             return replace(self._about(what, times, 0.0, **more), least=None)
         return self._gradients(times, what, **more)
 

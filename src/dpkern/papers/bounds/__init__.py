@@ -6,7 +6,12 @@ paper states by O or Omega: the function returns the expression with that consta
 factors that a tilde hides, so that only its growth has a meaning.
 """
 
-from dpkern.papers.bounds.fixed_point import bound_admm, bound_dp_sgd, bound_fixed_point
+from dpkern.papers.bounds.fixed_point import (
+    bound_admm,
+    bound_dp_sgd,
+    bound_fixed_point,
+    claim_dp_sgd,
+)
 from dpkern.papers.bounds.huang import bound_federated_gd, bound_federated_step, bound_local_drift
 from dpkern.papers.bounds.isrl import (
     bound_gradient_below,
@@ -21,7 +26,13 @@ from dpkern.papers.bounds.isrl import (
     convert_zcdp,
 )
 from dpkern.papers.bounds.newton import choose_newton_step
-from dpkern.papers.bounds.wd_dp import bound_wd_dp, choose_wd_dp, claim_of_silo
+from dpkern.papers.bounds.wd_dp import (
+    bound_risk_federated_gd,
+    bound_risk_wd_dp,
+    bound_wd_dp,
+    choose_wd_dp,
+    claim_of_silo,
+)
 
 __all__ = [
     "bound_admm",
@@ -33,6 +44,8 @@ __all__ = [
     "bound_local_drift",
     "bound_prox_sgd",
     "bound_prox_svrg",
+    "bound_risk_federated_gd",
+    "bound_risk_wd_dp",
     "bound_spider",
     "bound_wd_dp",
     "choose_newton_step",
@@ -41,6 +54,7 @@ __all__ = [
     "choose_spider",
     "choose_wd_dp",
     "choose_zcdp",
+    "claim_dp_sgd",
     "claim_of_silo",
     "convert_to_user_level",
     "convert_zcdp",

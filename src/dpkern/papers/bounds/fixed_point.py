@@ -90,3 +90,14 @@ def bound_dp_sgd(*, diameter: float, n: int, clip: float, steps: int) -> float:
         Records and steps T.
     """
     return diameter * n * clip * math.log(steps) / math.sqrt(steps)
+
+
+@checked
+def claim_dp_sgd(*, steps: int, n: int, noise_multiplier: float) -> float:
+    """Return the rho = T / (2 n^2 sigma^2) that Basu's slides claim for T steps of DP-SGD.
+
+    Every step takes one of n records at random, with noise of std sigma times the sensitivity; the
+    claim is (a, a rho)-RDP for every a. The certificate of `minibatch_sgd` with
+    sampling="without_replacement" and batch_size=1, which is the same algorithm, states the truth.
+    """
+    return steps / (2.0 * (n * noise_multiplier) ** 2)

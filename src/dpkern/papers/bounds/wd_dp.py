@@ -52,3 +52,34 @@ def claim_of_silo(*, epsilon: float, delta: float, n: int, size: int) -> tuple[f
     et al. (2021), for its model alone and the part (epsilon_1, delta_1) of the claim.
     """
     return n / size * epsilon, delta
+
+
+@checked
+def bound_risk_wd_dp(*, clip: float, dim: int, n: int, epsilon: float, delta: float) -> float:
+    """Return p G^2 log(n) ln(1/delta) / (n epsilon)^2, the excess risk that Kang et al. (2021)
+    state for WD-DP in their table, constant 1; parameters as for `bound_wd_dp`.
+    """
+    return dim * clip**2 * math.log(n) * math.log(1.0 / delta) / (n * epsilon) ** 2
+
+
+@checked
+def bound_risk_federated_gd(
+    *, smoothness: float, strength: float, clip: float, dim: int, m: int, size: int,
+    epsilon: float, delta: float,
+) -> float:  # fmt: skip
+    """Return p G^2 L log(m n_1)^2 ln(1/delta) / (m n_1 lam epsilon)^2, constant 1.
+
+    It is the excess risk that Kang et al. (2021) state for the gradient method of Jayaraman et al.
+    (2018), for m silos of which the smallest has n_1 records.
+
+    Parameters
+    ----------
+    smoothness, strength, clip : float
+        L, lam and G.
+    dim, m, size : int
+        p, m and n_1.
+    epsilon, delta : float
+        Budget.
+    """
+    noise = dim * clip**2 * math.log(1.0 / delta) / (m * size * strength * epsilon) ** 2
+    return smoothness * math.log(m * size) ** 2 * noise

@@ -20,7 +20,13 @@ from dpkern.privacy.certificate.identity import (
     checked_start,
     checked_texts,
 )
-from dpkern.privacy.certificate.ledger import Ledger, Release, draws_of_group, text
+from dpkern.privacy.certificate.ledger import (
+    Ledger,
+    Release,
+    draws_of_group,
+    mu_squared_of_silos,
+    text,
+)
 from dpkern.privacy.certificate.report import ADVERSARIES, SELECTED, adversaries, html, report
 from dpkern.privacy.certificate.secret_samples import SecretSamples
 from dpkern.privacy.certificate.serialization import (
@@ -267,6 +273,25 @@ class Certificate:
     def mu(self) -> float:
         """GDP parameter, rounded up; infinite if there is none, whatever else is stated."""
         return self.guarantee.mu if isinstance(self.guarantee, GaussianDP) else math.inf
+
+    @property
+    def mu_of_silos(self) -> tuple[float, ...]:
+        """mu for the records of every silo, rounded up; `mu` is the largest of them.
+
+        One number where all releases are about all the data. Silos differ under trust "silo" by
+        the rounds in which they participate, and where a paper's noise is the same in all.
+
+        Raises
+        ------
+        ValueError
+            Of several runs, of another unit than one record, and where the certificate has no mu.
+        """
+        if self.parts or self.unit != "one record" or not isinstance(self.guarantee, GaussianDP):
+            raise ValueError("mu_of_silos is for one record and one run, with a mu")
+        if self.guarantee == NO_GUARANTEE:
+            return (math.inf,)
+        squares = mu_squared_of_silos(self.releases)
+        return tuple(math.inf if square is None else sqrt_up(square) for square in squares)
 
     @property
     def rho(self) -> float:

@@ -330,25 +330,40 @@ class Ledger:
 
         It is the largest total over silos; a release about all the data counts for every silo.
         """
-        m = self._n_silos or 1
-        series: dict[int, list[Release]] = defaultdict(list)
-        for release in self.releases:
-            if release.series is not None:
-                series[release.series].append(release)
-        of_series = [_mu_squared_of_series(releases) for releases in series.values()]
-        alone = [release.mu_squared() for release in self.releases if release.series is None]
-        of_all = [shares * m if len(shares) == 1 else shares for shares in (*alone, *of_series)]
-        # Silos whose shares are the same objects have the same total.
-        silos = {tuple(map(id, shares)): shares for shares in zip(*of_all, strict=True)}
-        if any(share is None for shares in silos.values() for share in shares):
+        silos = mu_squared_of_silos(self.releases)
+        if any(square is None for square in silos):
             return None
-        return max((total(shares) for shares in silos.values()), default=Fraction(0))
+        return max((square for square in silos if square is not None), default=Fraction(0))
 
     def __iter__(self) -> Iterator[Release]:
         return iter(self.releases)
 
     def __len__(self) -> int:
         return len(self.releases)
+
+
+def mu_squared_of_silos(releases: Sequence[Release]) -> tuple[Fraction | None, ...]:
+    """Return the exact square of what the releases cost the records of every silo, None if all.
+
+    It is one number where all releases are about all the data.
+    """
+    series: dict[int, list[Release]] = defaultdict(list)
+    for release in releases:
+        if release.series is not None:
+            series[release.series].append(release)
+    found = [_mu_squared_of_series(of_one) for of_one in series.values()]
+    found += [release.mu_squared() for release in releases if release.series is None]
+    m = max((len(shares) for shares in found), default=0)
+    of_all = [shares * m if len(shares) == 1 else shares for shares in found]
+    totals: dict[tuple[int, ...], Fraction | None] = {}  # silos of the same objects share theirs
+    squares = []
+    for shares in zip(*of_all, strict=True):
+        key = tuple(map(id, shares))
+        if key not in totals:
+            known = [share for share in shares if share is not None]
+            totals[key] = total(known) if len(known) == len(shares) else None
+        squares.append(totals[key])
+    return tuple(squares)
 
 
 def _mu_squared_of_series(releases: Sequence[Release]) -> tuple[Fraction | None, ...]:

@@ -223,6 +223,15 @@ def iterates(*names: str) -> Check:
     return check
 
 
+def counts(name: str, value: object) -> int | tuple[int, ...]:
+    """Check that a value is a positive integer or a sequence of some."""
+    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str):
+        return count(name, value)
+    if len(value) == 0:
+        raise ValueError(f"{name} must not be an empty sequence")
+    return tuple(count(name, one) for one in value)
+
+
 UNDECLARED = Option(declared=False)
 Count = Annotated[int, Option(count)]
 Positive = Annotated[float, Option(positive)]
@@ -403,7 +412,7 @@ def _common(
     hess_clip: float | None = AUTO,
     sampling: str = "full",
     batch_size: int | None = AUTO,
-    participation: int | None = None,
+    participation: Annotated[int | Sequence[int] | None, Option(or_none(counts))] = None,
     returns: Annotated[str | int | float, Option(check=iterates(*_RETURNS))] = "auto",
 ) -> None:
     """Declare options that several solvers have; this function is never called.
@@ -439,8 +448,9 @@ def _common(
         Records per batch and silo, on average for Poisson batches; None with sampling "full".
         "auto" uses every record once with "one_pass" and "cyclic", and is the number beyond which
         secret samples have hardly less noise.
-    participation : int or None
-        Number M of the m silos that participate in a round. The participation schedule is
+    participation : int, sequence of int or None
+        Number M of the m silos that participate in a round, or one for each draw of silos: a round,
+        in `prox_svrg` those from one full gradient to the next. The participation schedule is
         drawn in advance and public; None means all.
     returns : {"auto", "last", "random", "average", "tail"}, int or float
         Which iterate is returned. A whole number is the average of so many last ones, of all where

@@ -11,11 +11,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from statistics import harmonic_mean
 from typing import Any
 
 import numpy as np
 
-from dpkern._numbers import count
 from dpkern._typing import FloatArray, IntArray
 from dpkern.models.losses import Custom
 from dpkern.models.oracles import Oracle
@@ -24,7 +24,6 @@ from dpkern.privacy.guarantees.rounding import sqrt_down, sqrt_up
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.sampling.amplification import Events, Sampled, costliest, sampled_scale
-from dpkern.privacy.sampling.participation import sample_users
 from dpkern.privacy.sampling.record_sampling import (
     FullBatch,
     RecordSampler,
@@ -89,28 +88,36 @@ def convex_differences(
 class Participation:
     """The participation schedule of the silos, drawn in advance; public, so it amplifies nothing.
 
-    M silos participate in a round, in round r those of active[r], shape (rounds, m). Each draw is
-    for so many consecutive rounds as `lengths` says.
+    M[r] silos participate in round r, those of active[r], shape (rounds, m). Each draw is for so
+    many consecutive rounds as `lengths` says.
     """
 
     def __init__(self, run: Run, lengths: IntArray) -> None:
         draws, m = len(lengths), run.objective.data.m
-        self.M = participants(run.plan, run.objective)
-        active = np.ones((draws, m), dtype=bool)
-        if m > self.M:
-            drawn = sample_users(run.public, n=m, participants=self.M, rounds=draws)
+        counts = participants(run.plan, run.objective)
+        if len(counts) not in (1, draws):
+            raise ValueError(
+                f"participation must be one number, or one for each of the {draws} draws of silos, "
+                f"got {len(counts)}"
+            )
+        counts = np.broadcast_to(counts, draws)
+        active = np.ones(draws * m, dtype=bool)
+        if counts.min() < m:
+            with run.public.release() as key:
+                drawn, _ = key.subsets(np.arange(draws + 1) * m, counts.copy())
             active[:] = False
-            np.put_along_axis(active, drawn.users, True, axis=1)
-        self.active = np.repeat(active, lengths, axis=0)
+            active[drawn] = True
+        self.active = np.repeat(active.reshape(draws, m), lengths, axis=0)
+        self.M = np.repeat(counts, lengths)
 
 
-def participants(plan: RunPlan, objective: Objective) -> int:
-    """Return the number M of silos that participate in a round."""
-    m, M = objective.data.m, plan.arguments["participation"]
-    M = m if M is None else count("participation", M)
-    if m < M:
-        raise ValueError(f"participation must be at most the {m} silos, got {M}")
-    return int(M)
+def participants(plan: RunPlan, objective: Objective) -> IntArray:
+    """Return the number M of silos that participate in a round, or one for each draw."""
+    m, given = objective.data.m, plan.arguments["participation"]
+    M = given if isinstance(given, tuple) else (m if given is None else given,)
+    if m < max(M):
+        raise ValueError(f"participation must be at most the {m} silos, got {max(M)}")
+    return np.array(M, dtype=np.int64)
 
 
 def sampler_of(plan: RunPlan, objective: Objective, releases: int) -> RecordSampler:
@@ -138,7 +145,7 @@ def resolve_updates(plan: RunPlan, objective: Objective) -> RunPlan:
 
 def resolve_anchored_steps(plan: RunPlan, objective: Objective) -> RunPlan:
     """Return the plan of `prox_svrg`, whose theorem's steps depend on batches and silos."""
-    n, M = int(objective.sizes.max()), participants(plan, objective)
+    n, M = int(objective.sizes.max()), harmonic_mean(participants(plan, objective).tolist())
     K = max(sampler_of(plan, objective, plan.rounds).batch_sizes)
     theorem = min(1.0, K**1.5 * math.sqrt(M) / n) / 8.0
     return resolve_step_sizes(plan, objective, theorem=theorem)
@@ -253,13 +260,21 @@ class NoisyMeans:
             raise ValueError("clip must be finite under trust='shuffle', which counts, got inf")
         self._sizes = np.array(family.sampler.batch_sizes)
         objective, data = run.objective, run.objective.data
-        self._weights = objective.shares() * (data.m / silos.M) / self._sizes
+        most = int(silos.M.max())
+        self._weights = objective.shares() * (data.m / most) / self._sizes
+        self._factors = most / silos.M  # of the mean of a round's silos
         self._scale = float(self._weights.max())
         same = bool(np.all(self._weights == self._scale))
         self._silo_weight = None if same or self._trust == "silo" else self._weights / self._scale
         # The number of releases that `allocate` charged.
         capped = family.sampler.per_record is not None
         self._per_record = int(_times(family, silos, self._trust).max()) if capped else None
+        if capped and self._trust == "shuffle" and silos.M.min() < most:
+            # Counts of so many vectors are one mechanism each, and each is charged by itself.
+            raise ValueError(
+                "participation must be one number under trust='shuffle' with batches in turn, got "
+                "several"
+            )
         self._mechanisms: dict[tuple[object, ...], GaussianSum] = {}
         self._shuffled_sums: dict[int, BinomialSum] = {}
         self._everybody = bool(silos.active.all())
@@ -267,16 +282,17 @@ class NoisyMeans:
 
     async def gradient(self, r: int, w: FloatArray) -> FloatArray:
         """Release round r's mean gradient at the public model w; shape (P,)."""
-        return self._mean(await self._gradients(r, w))
+        return self._mean(r, await self._gradients(r, w))
 
     def noise_stds(self, rounds: int) -> FloatArray:
         """Return the std of the noise on the mean gradient in every round, 0 where not Gaussian."""
         if self._trust == "shuffle":
             return np.zeros(rounds)
         sigma = self._gaussian(self._run.plan.clip, self._family.sigma, 1).sigma
+        factors = self._factors[:rounds]
         if self._trust == "central":
-            return np.full(rounds, self._scale * float(np.linalg.norm(sigma)))
-        return np.sqrt(self._silos.active[:rounds] @ (self._weights * sigma) ** 2)
+            return factors * (self._scale * float(np.linalg.norm(sigma)))
+        return factors * np.sqrt(self._silos.active[:rounds] @ (self._weights * sigma) ** 2)
 
     async def compiled_rounds(
         self, w: FloatArray, eta: FloatArray, add: AddModels, momentum: float = 0.0
@@ -328,7 +344,7 @@ class NoisyMeans:
         released = self._release(
             *(r, clip, sigma, total, each), points=2, ball=ball, centre=centre, between=between
         )
-        return self._mean(await released)
+        return self._mean(r, await released)
 
     async def of_silos(self, r: int, w: FloatArray) -> FloatArray:
         """Release every silo's mean gradient at its own model, (m, P), 0 if silent (silo trust)."""
@@ -338,8 +354,9 @@ class NoisyMeans:
         total, each = partial(self._sums.gradient, w), partial(self._sums.vectors, w)
         return await self._release(r, self._run.plan.clip, self._family.sigma, total, each)
 
-    def _mean(self, released: FloatArray) -> FloatArray:
-        return self._weights @ released if self._trust == "silo" else self._scale * released
+    def _mean(self, r: int, released: FloatArray) -> FloatArray:
+        mean = self._weights @ released if self._trust == "silo" else self._scale * released
+        return np.asarray(self._factors[r] * mean)
 
     async def _release(
         self,
