@@ -70,10 +70,10 @@ _PERTURBED_SHARE = 0.25
 # which no data diverge.
 _BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _ORDERED_STEP = 16.0, 16.0, 4.0, 4.0
 # Momentum, and of linear models of labels, how often its memory of 1 / (1 - momentum) steps is in
-# the run where it is larger, and n mu from which they take more noise in margins, in proportion, up
-# to so much more.
+# the run where it is larger, and n mu from which they take more rounds, and more noise in margins,
+# in proportion, up to so many times.
 _MOMENTUM, _MEMORIES = 0.95, 6.0
-_MORE_NOISE, _MOST_MORE = 8000.0, 2.0
+_MORE_ROUNDS, _MORE_NOISE, _MOST_MORE = 4000.0, 8000.0, 2.0
 # The horizon, in inverses of the penalties' strength, after which they have settled.
 _SETTLED = 3.0
 _MULTIPLIER = 3.0
@@ -203,6 +203,9 @@ def descent(
 
     `step` is the name of the option of step sizes, of which a round takes `relaxation` times one.
     """
+    momentum = most = given.get("momentum", 0.0)
+    if is_auto(given.get(step)) and is_auto(momentum):
+        rounds = round(rounds * _more(numbers, _MORE_ROUNDS))
     R, K = (
         default if given.get(name, AUTO) in (AUTO, None) else given[name]
         for name, default in zip(REPEATS, (rounds, local_steps), strict=True)
@@ -212,7 +215,6 @@ def descent(
     if not is_auto(given.get(step)):
         longest = steps * _mean(given.get(step), 1.0 / L)
         return found | {"clip": clip_and_horizon(numbers, given, longest, noise)[0]}
-    momentum = most = given.get("momentum", 0.0)
     explicit = step == "step_size"
     if numbers.mu == math.inf or (explicit and not numbers.labels):
         bold = min(bold, 1.0)
@@ -239,14 +241,26 @@ def _with_momentum(
     momentum, and more noise where n mu is large: curvature takes most of it from directions in
     which records vary, and the rest is learnt.
     """
-    linear = numbers.labels and not (numbers.hidden_layers or numbers.ordered)
-    if not linear or numbers.mu == math.inf:
+    if not _is_private_linear(numbers):
         return _MOMENTUM, noise
     least, spread, growth = noise
-    more = min(max(numbers.power / _MORE_NOISE, 1.0), _MOST_MORE)
+    more = _more(numbers, _MORE_NOISE)
     horizon = more * spread * numbers.reach / (least * numbers.row_bound * numbers.slope)
     momentum = max(min(1.0 - steps * size / horizon, 1.0 - _MEMORIES / steps), _MOMENTUM)
     return momentum, (least, more * spread, more * growth)
+
+
+def _is_private_linear(numbers: PublicNumbers) -> bool:
+    """Whether a linear model of labels is learnt with noise."""
+    return (
+        numbers.labels and numbers.mu < math.inf and not (numbers.hidden_layers or numbers.ordered)
+    )
+
+
+def _more(numbers: PublicNumbers, least: float) -> float:
+    """Return how many times more a linear model of labels takes, in proportion to n mu."""
+    most = _MOST_MORE if _is_private_linear(numbers) else 1.0
+    return min(max(numbers.power / least, 1.0), most)
 
 
 def implicit(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:

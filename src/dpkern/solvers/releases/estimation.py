@@ -42,9 +42,9 @@ _CURVATURES, _SCORES = (0.2, 0.5), (0.15, 0.7)
 GEOMETRY = 1.25
 # Residuals of least squares are cut to so many standard deviations, and before that to so many.
 _DEVIATIONS, _EARLY_DEVIATIONS = 4.0, 3.0
-# Spectral norms of the noise below which an eigenvalue of the geometry counts as that, and the
-# share of an eigenvalue of J above which the noise leaves a direction unknown.
-FLOOR, _UNKNOWN = 2.0, 0.4
+# Spectral norms of the noise below which an eigenvalue counts as that, of the geometry and of J;
+# and those below which J leaves a direction unknown.
+FLOOR, _FLOOR_OF_J, _UNKNOWN = 2.0, 1.5, 2.5
 # The least part of an eigenvalue's floor that the first steps take, and the deviations beyond which
 # a score at the last step says that the steps before have not come near.
 _LEAST_SEEN, _FAR = 0.25, 5.0
@@ -191,7 +191,7 @@ class Estimation:
 
     def _inverse(self) -> FloatArray:
         """Return the inverse of J, of no eigenvalue that may be noise."""
-        least = 0.5 * self._std * math.sqrt(2.0 * len(self._J)) / _UNKNOWN
+        least = _FLOOR_OF_J * self._std * math.sqrt(2.0 * len(self._J))
         return _inverse(self._J, max(least, 1e-12 * self._top * self._n))
 
     def estimate(self) -> Waiting[tuple[FloatArray, Inference]]:
@@ -229,7 +229,7 @@ class Estimation:
         """Return the directions that are known, and those whose curvature may be noise or that have
         not converged, as columns."""
         values, vectors = np.linalg.eigh(self._J)
-        hidden = values < self._std * math.sqrt(2.0 * len(values)) / _UNKNOWN
+        hidden = values < _UNKNOWN * self._std * math.sqrt(2.0 * len(values))
         if self._run.plan.budget is not None:
             (_, _, before), (_, g, std) = self._seen
             far = np.abs(vectors.T @ g) > _FAR * math.hypot(before, std)
