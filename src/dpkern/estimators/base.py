@@ -79,6 +79,11 @@ def documented(cls: _Estimator) -> _Estimator:
     return cls
 
 
+def with_errors(inference: object) -> dict[str, object]:
+    """Return the argument of `dpkern.solve`, which no solver by itself has."""
+    return {} if inference is False else {"inference": inference}
+
+
 def strength(name: str, value: object, *, most: float = LARGEST) -> float:
     """Return a penalty's strength; raise ValueError for one beyond what solvers take."""
     number = not_negative(name, value)

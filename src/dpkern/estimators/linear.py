@@ -13,6 +13,7 @@ from dpkern.estimators.base import (
     WithProbabilities,
     documented,
     strength,
+    with_errors,
 )
 from dpkern.models.networks import MLP
 from dpkern.solvers import SolverResult
@@ -28,11 +29,6 @@ def l2_of(C: float, n: int) -> float:
     if number < (least := 1.0 / (LARGEST * n)):
         raise ValueError(f"C must be at least {least:.3g} for {n} records, got {number!r}")
     return 1.0 / (number * n)
-
-
-def _with_errors(inference: object) -> dict[str, object]:
-    """Return the argument of `dpkern.solve`, which no solver by itself has."""
-    return {} if inference is False else {"inference": inference}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -112,7 +108,7 @@ class DPLogisticRegression(_LinearClassifier, WithProbabilities):
     def _model(self, n: int) -> dict[str, Any]:
         several = self._is_several() and not self.inference  # else refused, by that name
         kind = {"model": MLP(hidden=())} if several else {"loss": "logistic"}
-        return {"l2": l2_of(self.C, n), **kind, **_with_errors(self.inference)}
+        return {"l2": l2_of(self.C, n), **kind, **with_errors(self.inference)}
 
 
 @documented
@@ -158,7 +154,7 @@ class DPRidge(_LinearRegressor):
 
     def _model(self, n: int) -> dict[str, Any]:
         l2 = strength("alpha", self.alpha, most=LARGEST * n) / n
-        return {"loss": "squared", "l2": l2, **_with_errors(self.inference)}
+        return {"loss": "squared", "l2": l2, **with_errors(self.inference)}
 
 
 @documented

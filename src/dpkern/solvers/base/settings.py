@@ -470,6 +470,11 @@ def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]
     return descent(numbers, {**given, "rounds": R}, noise=noise)
 
 
+# Of estimates from counts: the square of the bound of whitened rows over their dimension, by
+# mu^2 n / d, and the least.
+_SCORES_OF_COUNTS, _FEW_LONG = 2e-4, 2.5
+
+
 def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of estimates with standard errors: the bound of whitened rows.
 
@@ -481,15 +486,18 @@ def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, An
     if numbers.trust == "silo":  # each has its own
         return {"rounds": 5}
     n = 2.0 / numbers.noise  # of records whose neighbours are replaced
-    return {"clip": estimation_clip(n, numbers.mu, numbers.dim, numbers.labels), "rounds": 5}
+    kind = "counts" if numbers.log_link else "labels" if numbers.labels else "targets"
+    return {"clip": estimation_clip(n, numbers.mu, numbers.dim, kind), "rounds": 5}
 
 
-def estimation_clip(n: float, mu: float, dim: int, labels: bool) -> float:
-    """Return the bound of whitened rows for estimates from n records."""
+def estimation_clip(n: float, mu: float, dim: int, kind: str) -> float:
+    """Return the bound of whitened rows for estimates from n records of this kind of targets."""
     d = float(dim)
+    if kind == "counts":  # whose scores have a bound far above their size
+        return math.sqrt(d * min(max(_SCORES_OF_COUNTS * mu**2 * n / d, _FEW_LONG), 16.0))
     by_scores = 0.02 * mu**2 * n / d
     by_curvatures = 0.011 * mu * n / d**1.5
-    if labels:  # curvatures over the largest one, in the mean and in the least direction
+    if kind == "labels":  # curvatures over the largest one, in the mean and in the least direction
         by_curvatures = max(min(0.8 * by_curvatures, 3.0), 0.5 * by_curvatures)
     # Below 4, weights change what a model that is wrong estimates: for curvatures alone.
     c = min(max(min(max(by_scores, 4.0), by_curvatures), 1.5), 16.0)
