@@ -329,7 +329,7 @@ def with_intervals(
 def notes_on(results: Iterable["SolverResult"], rows: Iterable[Estimate]) -> tuple[str, ...]:
     """Return what a reader of the estimates needs to know."""
     results = list(results)
-    likely = results[0].loss == "logistic" and "max_weight" not in results[0].parameters
+    likely = results[0].loss == "logistic" and "max_weight" not in results[0].privacy.declared
     notes = [_LIKELIHOOD] if likely else []
     notes += [_PENALISED] if any(one.parameters.get("l2") for one in results) else []
     weighted = (one.inference is not None and one.inference.weighted for one in results)

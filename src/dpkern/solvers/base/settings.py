@@ -182,8 +182,8 @@ def clip_and_horizon(
         start = numbers.row_bound * numbers.slope  # no gradient is longer at the start
         clip = min(max(growth * numbers.reach / longest, least * start), largest * start)
         # Of counts a smaller clip makes all means too small, and a larger one gains little; of
-        # ordered classes it makes rare ones too frequent.
-        clip = start if numbers.log_link or numbers.ordered else clip
+        # ordered classes it makes rare ones too frequent, and of weights the largest ones less.
+        clip = start if numbers.has_sizes or numbers.ordered else clip
     bounded = clip is not None and clip < math.inf
     return clip, min(longest, spread * numbers.reach / clip) if bounded else longest
 
@@ -323,7 +323,7 @@ def newton(
         return found | {"clip": _PAPER_CLIP * start}
     releases = R * given.get("local_steps", 1)
     share = share if given["neighbours"] == "replace_one" else 0.2
-    share_of_start = 1.0 if numbers.log_link else _grown(_NEWTON_CLIP, numbers)
+    share_of_start = 1.0 if numbers.has_sizes else _grown(_NEWTON_CLIP, numbers)
     # Steps along clipped curvatures are too long, and diverge where residuals are not bounded.
     hess_clip = hessian_clip(numbers, releases, share) if numbers.labels else numbers.curvature
     return found | {"clip": share_of_start * start, "hess_clip": hess_clip}
