@@ -176,8 +176,8 @@ def add_mean_range(parser: argparse.ArgumentParser) -> None:
 
 def with_mean_range(arguments: argparse.Namespace, loss: Any, most: float = math.inf) -> Any:
     """Return the loss with the bounds of means that were given, and the largest target."""
-    kind, means = LOSSES.get(loss, Loss), arguments.mean_range
-    if issubclass(kind, LogLink):
+    kind, means = LOSSES.get(str(loss), Loss), arguments.mean_range
+    if issubclass(kind, LogLink) and (means is not None or most < math.inf):
         return kind(max_target=most) if means is None else kind.of_means(means, most)
     if means is not None:
         raise UsageError("--mean-range must be left out without --loss poisson or gamma")

@@ -21,10 +21,9 @@ mean of the targets. phi' is bounded by k: 1 of the logistic loss, delta of Hube
 loss the larger one of its largest mean and target, and of the squared loss four released standard
 deviations of residuals. q = phi'' for the logistic loss without weights of records, where the
 likelihood is taken as right, and phi'^2 elsewhere. Weights multiply phi' and phi'', and offsets are
-added to z alone. How good W is changes
-the noise, and not what is estimated; where f_i < 1 and the model is wrong, the estimand is that of
-the weighted records. Under silo trust every silo does all of this by itself, and coefficients are
-means of the silos', by precision.
+added to z alone. How good W is changes the noise, and not what is estimated; where f_i < 1 and the
+model is wrong, the estimand is that of the weighted records. Under silo trust every silo does all
+of this by itself, and coefficients are means of the silos', by precision.
 """
 
 import numpy as np
@@ -54,8 +53,7 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     ----------
     rounds : int
         Number of steps T: 5 with a budget, the last with 0.7 of their mu^2 (of counts 0.5), and 25
-        without one.
-        Logistic models that tell nearly all records apart may need 6 or 7.
+        without one. Logistic models that tell nearly all records apart may need 6 or 7.
 
     Notes
     -----
