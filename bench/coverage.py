@@ -15,7 +15,8 @@ import lzma
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -30,9 +31,12 @@ from bench.utility_text import table, wrapped
 
 FloatArray = NDArray[np.float64]
 
-LOSSES = ("logistic", "huber", "squared")
+LOSSES = ("logistic", "huber", "squared", "poisson")
 _HUBER, _NOISE = 1.0, 0.75  # delta, and the deviation of residuals, of targets within +-8
 _TARGETS = 8.0
+# Of counts: the mean, the deviation of its log, variance = mean + _DISPERSION mean^2, and bounds.
+_MEAN, _SPREAD, _DISPERSION = 0.2, 0.4, 0.25
+_COUNTS = dpk.losses.Poisson(math.log(0.01), 0.0, max_target=4.0)
 
 
 def _one_hot(rng: np.random.Generator, n: int, d: int) -> FloatArray:
@@ -58,6 +62,7 @@ DESIGNS: dict[str, Callable[[np.random.Generator, int, int], FloatArray]] = {
     "one_hot": _one_hot,
     "skewed": _skewed,
     "correlated": _correlated,
+    "exposures": _correlated,  # from 0.1 to 1, of counts
 }
 
 
@@ -78,13 +83,15 @@ class Cell:
     def _seed(self) -> int:
         return zlib.crc32(f"{self.design} {self.n} {self.d}".encode())
 
-    def _data(self, X: FloatArray, y: FloatArray) -> dpk.SiloData:
+    def _data(self, X: FloatArray, y: FloatArray, offset: FloatArray | None = None) -> dpk.SiloData:
         options: dict[str, Any] = {"intercept": True, "feature_range": (-1.0, 1.0)}
         if self.design == "one_hot":
             options["row_bound"] = math.sqrt(1.0 + math.ceil((self.d - 1) / 4))
             options["feature_range"] = None
         if self.loss == "logistic":
             options |= {"task": "classification", "classes": (-1.0, 1.0)}
+        elif self.loss == "poisson":
+            options |= {"task": "regression", "margin_offset": offset}
         else:
             options |= {"task": "regression", "target_bound": _TARGETS}
         return dpk.SiloData(X, y, [0, len(y)], **options)
@@ -104,6 +111,15 @@ class Cell:
         X = DESIGNS[self.design](rng, self.n, self.d - 1)
         w = rng.standard_normal(self.d - 1)
         w /= max(float((X @ w).std()), 1e-9)
+        if self.loss == "poisson":
+            w *= _SPREAD
+            level = math.log(_MEAN) - float((X @ w).mean())
+            offset = np.log(rng.uniform(0.1, 1.0, self.n)) if self.design == "exposures" else None
+            means = np.exp(X @ w + level + (0.0 if offset is None else offset))
+            for _ in range(repetitions):
+                rates = rng.gamma(1.0 / _DISPERSION, _DISPERSION, self.n)
+                yield self._data(X, rng.poisson(means * rates), offset), np.append(w, level)
+            return
         middle = float((X @ w).mean()) + (0.5 if self.loss == "logistic" else 0.0)
         z = X @ w - middle
         for _ in range(repetitions):
@@ -115,7 +131,8 @@ class Cell:
 
     def _fit(self, data: dpk.SiloData, seed: int | None) -> dpk.SolverResult:
         budget = None if seed is None else dpk.Budget(epsilon=self.epsilon, delta=self._delta)
-        loss: Any = dpk.losses.Huber(_HUBER) if self.loss == "huber" else self.loss
+        own: dict[str, Any] = {"huber": dpk.losses.Huber(_HUBER), "poisson": _COUNTS}
+        loss = own.get(self.loss, self.loss)
         return dpk.solve("newton_inference", data, budget=budget, loss=loss, rng=seed)
 
     @property
@@ -178,9 +195,11 @@ def cells(options: argparse.Namespace) -> list[Cell]:
         options.losses, options.designs, options.records, options.columns, options.epsilons
     )
     found = [Cell(*values) for values in grid if values[1] != "cps"]
+    found = [cell for cell in found if cell.loss == "poisson" or cell.design != "exposures"]
     if "cps" in options.designs:
         n = len(cps()[1])
-        of_cps = itertools.product(options.losses, options.epsilons)
+        losses = [loss for loss in options.losses if loss != "poisson"]
+        of_cps = itertools.product(losses, options.epsilons)
         found += [Cell(loss, "cps", n, 5, epsilon) for loss, epsilon in of_cps]
     return found
 
@@ -192,7 +211,8 @@ _ABOUT = """\
 mean of coefficients and of the ones with the least and the most; the median width over that without
 privacy, of the coefficient in the middle; and the median standard error over the standard deviation
 of the estimates. Not answered is where the noise hides what is to be known: coverage is then of the
-rest.
+rest. Counts ("poisson") have the mean 0.2, of means from 0.01 to 1, times exposures from 0.1 to 1 in
+one design, a variance above their mean, and count as 4 where they are more.
 """
 
 
@@ -210,19 +230,17 @@ def page(rows: dict[Cell, dict[str, Any]]) -> str:
         body.append([str(cell), *shown, median, f"{ratio:.2f}"])
     least = min((rows[cell]["repetitions"] for cell in rows if cell not in refused), default=0)
     about = wrapped(_ABOUT.format(repetitions=least))
-    said = wrapped(f"Less than 1 % is answered in {len(refused)} cells: " + _listed(refused) + ".")
+    few = _listed(refused, rows)
+    said = wrapped(f"Less than 1 % is answered in {len(refused)} cells: {few}.")
     return "\n".join(["# Coverage of intervals\n", about, "", table(_HEAD, body), said, ""])
 
 
-def _listed(cells: list[Cell]) -> str:
-    """Return the sizes of cells, with how many losses and designs there are of each."""
-    sizes: dict[tuple[int, int, float], int] = {}
-    for cell in cells:
-        key = (cell.n, cell.d, cell.epsilon)
-        sizes[key] = sizes.get(key, 0) + 1
+def _listed(few: list[Cell], cells: Iterable[Cell]) -> str:
+    """Return the sizes of a few cells, and how many of all that have them."""
+    of_all, found = (Counter((c.n, c.d, c.epsilon) for c in each) for each in (cells, few))
     return "; ".join(
-        f"n {n}, d {d}, epsilon {epsilon:g} ({count} of {len(LOSSES) * len(DESIGNS)})"
-        for (n, d, epsilon), count in sizes.items()
+        f"n {n}, d {d}, epsilon {epsilon:g} ({count} of {of_all[n, d, epsilon]})"
+        for (n, d, epsilon), count in found.items()
     )
 
 

@@ -3,6 +3,7 @@
 import csv
 import functools
 import itertools
+import json
 import math
 import os
 import re
@@ -1388,6 +1389,33 @@ def test_plan_forecasts_standard_errors(capsys):
     assert "no standard errors are to be expected" in capsys.readouterr().out
     assert main(["plan", *sizes, "--rate", "0.01"]) != 0
     assert "--rate must be left out without --inference" in capsys.readouterr().err
+
+
+def test_counts_of_a_file_have_rate_ratios(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    age, years = rng.uniform(20.0, 90.0, 20_000), rng.uniform(0.3, 1.0, 20_000)
+    claims = rng.poisson(0.4 * years * np.exp((age - 55.0) / 70.0))
+    rows = "\n".join(f"{a:.1f},{t:.3f},{y}" for a, t, y in zip(age, years, claims, strict=True))
+    (tmp_path / "claims.csv").write_text(f"age,years,claims\n{rows}\n")
+    columns = [
+        {"name": "age", "kind": "number", "lo": 20, "hi": 90},
+        {"name": "years", "kind": "exposure", "lo": 0.1, "hi": 1},
+        {"name": "claims", "kind": "target", "lo": 0, "hi": 4},
+    ]
+    schema = tmp_path / "schema.json"
+    schema.write_text(json.dumps({"dpkern_schema": 1, "columns": columns}))
+    file = ["fit", tmp_path / "claims.csv", "--schema", schema, "--epsilon", "2", "--delta", "1e-6"]
+    means = ["--loss", "poisson", "--mean-range", "0.01,1"]
+    out, _ = shown(capsys, [*file, *means, "--inference", "--noise-seed", "0"])
+    assert "rate ratio" in out
+    (line,) = [line.split() for line in out.splitlines() if line.split()[:1] == ["age"]]
+    assert abs(float(line[1]) - 1.0 / 70.0) < 4.0 * float(line[2])
+    assert "--mean-range must be left out without" in refused(capsys, *file, *means[2:])
+    assert "--mean-range must have 0 < lo" in refused(capsys, *file, *means[:3], "1,0.5")
+    plan = ["plan", "--records", "20000", "--features", "1", *file[4:], *means, "--inference"]
+    out, _ = shown(capsys, [*plan, "--target-bound", "0,4", "--rate", "0.2"])
+    assert "grow by about" in out
+    assert "a bound of targets (--target-bound 0,Y)" in refused(capsys, *plan)
 
 
 def test_a_remark_that_nobody_reads_ends_no_run(monkeypatch):

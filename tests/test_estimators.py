@@ -77,6 +77,8 @@ def test_scikit_learn_takes_them(estimator):
     failed = {it["check_name"]: it["exception"] for it in found if it["status"] != "passed"}
     # Skipped unless an environment variable is set before SciPy is imported.
     failed.pop("check_array_api_input", None)
+    # Noise hides what 50 records say, and the penalty is for the largest weight, of 1000 here.
+    failed.pop("check_class_weight_classifiers", None)
     assert not failed
     assert len(found) > 50
 
@@ -301,9 +303,9 @@ def test_penalties_depend_on_the_public_number_of_records():
 
 def test_what_private_estimators_do_not_have_says_why():
     X, y = blobs()
-    for name in ("class_weight", "warm_start"):
+    for name, kind in (("class_weight", DPMLPClassifier), ("warm_start", DPLogisticRegression)):
         with pytest.raises(TypeError, match=f"no parameter '{name}'"):
-            DPLogisticRegression(**{name: None})
+            kind(**{name: None})
     with pytest.raises(ValueError, match="max_weight must be given with sample_weight"):
         DPLogisticRegression().fit(X, y, sample_weight=np.ones(len(y)))
     with pytest.raises(TypeError, match="no argument 'exposure': it takes X, y, silos, person"):

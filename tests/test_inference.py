@@ -19,7 +19,12 @@ from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.releases.estimation import Estimation, logistic_of_normal
 
-LOSSES = {"logistic": "logistic", "huber": dpk.losses.Huber(0.5), "squared": "squared"}
+LOSSES = {
+    "logistic": "logistic",
+    "huber": dpk.losses.Huber(0.5),
+    "squared": "squared",
+    "poisson": dpk.losses.Poisson(math.log(0.001), math.log(4.0), max_target=8.0),
+}
 each_loss = pytest.mark.parametrize("name", LOSSES)
 
 
@@ -29,13 +34,15 @@ def records(name, n=4000, seed=0, p=3):
     z = X @ np.linspace(0.8, -0.5, p) - 0.3
     if name == "logistic":
         return X, np.where(rng.random(n) < scipy.special.expit(z), 1.0, -1.0)
+    if name == "poisson":
+        return X, rng.poisson(0.5 * np.exp(z)).astype(float)
     return X, z + 0.4 * rng.standard_normal(n)
 
 
 def silo_data(name, X, y, **options):
     task = {"task": "classification", "classes": (-1.0, 1.0)}
     if name != "logistic":
-        task = {"task": "regression", "target_bound": 3.0}
+        task = {"task": "regression"} | ({} if name == "poisson" else {"target_bound": 3.0})
     options = {"intercept": True, "feature_range": (-1.0, 1.0)} | task | options
     return dpk.SiloData(X, y, [0, len(y)], **options)
 
@@ -63,21 +70,25 @@ def z_scores(result, truth):
 # ---------------------------------------------------------------------------- without a budget
 
 
-def reference(name, X, y):
+def reference(name, X, y, weight=1.0, offset=0.0):
     """The M-estimate and its sandwich covariance, in NumPy."""
     A, w = np.column_stack([X, np.ones(len(X))]), np.zeros(X.shape[1] + 1)
-    w = w if name == "logistic" else np.linalg.lstsq(A, y)[0]
+    w = np.linalg.lstsq(A, y)[0] if name in ("huber", "squared") else w
     for _ in range(50):
-        z = A @ w
+        z = A @ w + offset
         if name == "logistic":
             p = scipy.special.expit(z)
             s, q = p - (y + 1.0) / 2.0, p * (1.0 - p)
+        elif name == "poisson":
+            s, q = np.exp(z) - y, np.exp(z)
         else:
             limit = 0.5 if name == "huber" else math.inf
             s, q = np.clip(z - y, -limit, limit), (np.abs(z - y) <= limit) * 1.0
+        s, q = weight * s, weight * q
         J = (A.T * q) @ A
         w = w - np.linalg.solve(J, A.T @ s)
-    Q = J if name == "logistic" else (A.T * s**2) @ A
+    likely = name == "logistic" and np.ndim(weight) == 0
+    Q = J if likely else (A.T * s**2) @ A
     inverse = np.linalg.inv(J)
     return w, inverse @ Q @ inverse
 
@@ -91,6 +102,23 @@ def test_without_a_budget_estimates_are_the_usual_ones(name):
     np.testing.assert_allclose(result.inference.covariance, covariance, rtol=1e-6, atol=1e-12)
     assert not result.inference.noise.any()
     assert not result.inference.lost.any()
+
+
+@each_loss
+def test_weights_and_offsets_of_records_are_those_of_the_estimate(name):
+    X, y = records(name, n=40_000)
+    rng = np.random.default_rng(1)
+    weight, offset = rng.uniform(0.1, 2.0, len(y)), rng.uniform(-1.0, 0.5, len(y))
+    of_records = {"weight": weight, "max_weight": 2.0, "margin_offset": offset}
+    result = fit(name, X, y, budget=None, **of_records)
+    w, covariance = reference(name, X, y, weight, offset)
+    np.testing.assert_allclose(result.w, w, rtol=1e-9)
+    np.testing.assert_allclose(result.inference.covariance, covariance, rtol=1e-6, atol=1e-12)
+    private = fit(name, X, y, budget=dpk.Budget(epsilon=8.0, delta=1e-6), **of_records)
+    errors = np.sqrt(np.diag(private.inference.covariance))
+    assert np.all(np.abs(private.w - w) < 4.0 * errors)
+    growth = np.mean(errors / np.sqrt(np.diag(covariance)))
+    assert 0.95 < growth < 1.5
 
 
 @each_loss
@@ -138,12 +166,14 @@ def extremes(name, d, rng):
     rows = [np.zeros(d), np.ones(d), -np.ones(d), np.full(d, 1e300), np.full(d, 1e-300)]
     rows += [rng.choice([-1.0, 1.0], d), 10.0 ** rng.uniform(-9, 9) * rng.standard_normal(d)]
     y = rng.choice([-1.0, 1.0]) * (1.0 if name == "logistic" else 10.0 ** rng.uniform(-3, 6))
-    return rows[rng.integers(len(rows))], y
+    offset = rng.choice([0.0, -1.0, 1.0, 40.0, -1e3, 1e300, -1e300])
+    return rows[rng.integers(len(rows))], y, rng.choice([0.0, 1e-9, 0.5, 1.0]), offset
 
 
 @each_loss
 @pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
-def test_no_record_moves_a_sum_by_more_than_is_charged(releases, name, neighbours):
+@pytest.mark.parametrize("weighted", [False, True])
+def test_no_record_moves_a_sum_by_more_than_is_charged(releases, name, neighbours, weighted):
     """All releases at the same released numbers, in rational arithmetic."""
     made, replayed = releases
     how = {"row_bound": 1.5, "feature_range": None}
@@ -155,16 +185,21 @@ def test_no_record_moves_a_sum_by_more_than_is_charged(releases, name, neighbour
         n = 60 if seed % 2 else 2  # a record beside one, or among others
         X, y = records(name, n=n, seed=seed)
         i = int(rng.integers(n))
-        X[i], y[i] = extremes(name, X.shape[1], rng)
-        other_X, other_y = X.copy(), y.copy()
-        other_X[i], other_y[i] = extremes(name, X.shape[1], rng)
+        beside = np.column_stack([rng.uniform(0.0, 1.0, n), rng.uniform(-1.0, 1.0, n)])
+        own = X, y, beside[:, 0], beside[:, 1]
+        X[i], y[i], *beside[i] = extremes(name, X.shape[1], rng)
+        other = [given.copy() for given in own]
+        for given, value in zip(other, extremes(name, X.shape[1], rng), strict=True):
+            given[i] = value
         if neighbours == "add_remove":
-            other_X, other_y = np.delete(X, i, axis=0), np.delete(y, i)
+            other = [np.delete(given, i, axis=0) for given in own]
         budget, sums = dpk.Budget(mu=10.0 ** rng.uniform(-1.0, 0.7)), []
         replayed.clear()
-        for rows, targets in ((X, y), (other_X, other_y)):
+        for rows, targets, w, offset in (own, other):
             made.clear()
-            fit(name, rows, targets, budget=budget, rng=seed, **how)
+            of_records = {"weight": w, "max_weight": 1.0, "margin_offset": offset}
+            of_records = of_records if weighted else {}
+            fit(name, rows, targets, budget=budget, rng=seed, **how, **of_records)
             sums.append(list(made))
             replayed[:] = [released for *_, released in sums[0]]
         for (what, total, sensitivity, _), (_, other, _, _) in zip(*sums, strict=True):
@@ -243,17 +278,20 @@ def test_threads_of_blas_change_no_bit():
 @each_loss
 def test_intervals_cover_and_p_values_are_uniform(name):
     """Of 300 draws of responses and noise: the third coefficient is 0."""
-    w = np.array([0.7, -0.5, 0.0])
+    w, level = np.array([0.7, -0.5, 0.0]), -0.3
+    epsilon, level = (4.0, level + math.log(0.5)) if name == "poisson" else (1.0, level)
     rng, scores, p_values = np.random.default_rng(0), [], []
     X = rng.uniform(-1.0, 1.0, (6000, 3))
     for k in range(300):
         z = X @ w - 0.3
         if name == "logistic":
             y = np.where(rng.random(len(X)) < scipy.special.expit(z), 1.0, -1.0)
+        elif name == "poisson":  # of more variance than the likelihood's
+            y = rng.poisson(0.5 * np.exp(z) * rng.gamma(2.0, 0.5, len(X)))
         else:
             y = z + 0.4 * rng.standard_normal(len(X))
-        result = fit(name, X, y, budget=dpk.Budget(epsilon=1.0, delta=1e-6), rng=k)
-        scores.append(z_scores(result, [-0.3, *w]))
+        result = fit(name, X, y, budget=dpk.Budget(epsilon=epsilon, delta=1e-6), rng=k)
+        scores.append(z_scores(result, [level, *w]))
         p_values.append(result.summary()[3].p_value)
     covered = np.abs(scores) <= 1.96
     assert 0.93 <= covered.mean() <= 0.975
@@ -272,7 +310,7 @@ def test_a_column_that_another_determines_has_no_standard_error():
     assert any("no standard error" in note for note in result.summary().notes)
 
 
-@pytest.mark.parametrize("name", ["logistic", "huber"])
+@pytest.mark.parametrize("name", ["logistic", "huber", "poisson"])
 def test_what_has_not_converged_has_no_standard_errors(name):
     """Risks of nearly 0 or 1, and targets that are far beyond the loss's quadratic part."""
     rng = np.random.default_rng(0)
@@ -281,6 +319,8 @@ def test_what_has_not_converged_has_no_standard_errors(name):
     bound = {}
     if name == "logistic":
         y = np.where(rng.random(len(X)) < scipy.special.expit(15.0 * z + 60.0), 1.0, -1.0)
+    elif name == "poisson":
+        y = rng.poisson(np.minimum(np.exp(6.0 * z + 20.0), 4.0))
     else:
         y, bound = 50.0 * z + rng.standard_normal(len(X)), {"target_bound": 1000.0}
     summaries = [fit(name, X, y, budget=LARGE, rng=k, **bound).summary() for k in range(5)]
@@ -436,7 +476,8 @@ def test_a_summary_shows_ratios_and_survives_a_file(tmp_path):
     assert str(read.summary()) == text
     assert text.splitlines()[0] in str(read)
     assert "<table>" in read.summary()._repr_html_()
-    assert "odds ratio" not in str(fit("squared", *records("squared")).summary())
+    assert "ratio" not in str(fit("squared", *records("squared")).summary())
+    assert "rate ratio" in str(fit("poisson", *records("poisson")).summary())
 
 
 @pytest.mark.parametrize(
@@ -464,14 +505,19 @@ def test_what_has_no_standard_errors_is_refused_before_any_release(tmp_path):
     persons = silo_data("logistic", X, y, person=np.arange(300) // 2, max_records=2)
     bare = dpk.SiloData(X, y, [0, 300], task="classification", classes=(-1.0, 1.0), intercept=True)
     unbounded = silo_data("huber", *records("huber", n=300), target_bound=None)
+    counts = silo_data("poisson", *records("poisson", n=300))
+    without = silo_data("poisson", *records("poisson", n=300), intercept=False)
     accountant = dpk.Accountant(tmp_path / "ledger", epsilon=9.0, delta=1e-4)
     for records_, name, how, message in (
         (data, "gradient_descent", {}, "inference must be False with the solver"),
         (several, "auto", {}, "more than two classes"),
         (persons, "auto", {}, "without persons"),
         (bare, "auto", {}, "row_bound"),
+        (without, "auto", {"loss": LOSSES["poisson"]}, "data must be with an intercept"),
+        (counts, "auto", {"loss": "poisson"}, "loss must be with a max_target"),
+        (counts, "auto", {"loss": dpk.losses.Gamma(max_target=4.0)}, "loss must be 'logistic'"),
         (unbounded, "auto", {}, "target_bound"),
-        (data, "auto", {"loss": "smoothed_hinge"}, "loss must be"),
+        (data, "auto", {"loss": "smoothed_hinge"}, "loss must be 'logistic'"),
         (data, "auto", {"l1": 0.1}, "l1 must be absent"),
         (data, "auto", {"rounds": 3}, "rounds must be at least 4"),
         (data, "auto", {"inference": "yes"}, "inference must be True or False"),
@@ -544,12 +590,19 @@ def test_a_selection_has_no_intervals_and_is_refused_uncharged(tmp_path):
 
 
 def test_estimators_have_a_summary():
-    from dpkern.estimators import DPLogisticRegression, DPRidge
+    from dpkern.estimators import DPLogisticRegression, DPPoissonRegressor, DPRidge
 
     X, y = records("logistic")
     how = {"feature_range": (-1.0, 1.0), "random_state": 0, "inference": True}
     model = DPLogisticRegression(classes=[-1.0, 1.0], **how).fit(X, y)
     assert len(model.result_.summary()) == 4
     assert model.score(X, y) > 0.6
+    X, y = records("poisson")
+    counts = DPPoissonRegressor(
+        max_target=8, mean_range=(1e-3, 4.0), epsilon=8.0, max_weight=1.0, **how
+    )
+    counts.fit(X, y, exposure=np.ones(len(y)), sample_weight=np.ones(len(y)))
+    assert counts.result_.summary().ratios == "rate ratio"
+    assert counts.score(X, y) > 0.05
     X, y = records("squared")
     assert len(DPRidge(target_bound=3.0, **how).fit(X, y).result_.summary()) == 4

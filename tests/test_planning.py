@@ -257,13 +257,13 @@ def forecast(n, d=5, *, epsilon=1.0, **how):
     return dpk.plan(n, d, budget=budget, row_bound=math.sqrt(d), inference=True, **how).forecast
 
 
-@pytest.mark.parametrize("loss", ["logistic", "huber", "squared"])
+@pytest.mark.parametrize("loss", ["logistic", "huber", "squared", "poisson"])
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
 def test_forecast_growth_is_that_of_fits(loss, epsilon):
     """Within 20 %, of columns with a third of their range as standard deviation."""
     rng, n = np.random.default_rng(0), 20_000
     X = np.clip(rng.standard_normal((n, 4)) / 3.0, -1.0, 1.0)
-    z, kind = X @ [1.0, -0.5, 0.3, 0.0], loss
+    z, kind, rate = X @ [1.0, -0.5, 0.3, 0.0], loss, {}
     options = {"task": "regression", "target_bound": 5.0}
     y = z + 0.5 * rng.standard_normal(n)
     if loss == "logistic":
@@ -271,6 +271,10 @@ def test_forecast_growth_is_that_of_fits(loss, epsilon):
         y = np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-z)), 1.0, -1.0)
     elif loss == "huber":
         kind = dpk.losses.Huber(0.65)
+    elif loss == "poisson":
+        kind = dpk.losses.Poisson(math.log(0.01), math.log(1.0), max_target=3.0)
+        y = rng.poisson(0.25 * np.exp(z - 0.1)).astype(float)
+        options, rate = {"task": "regression"}, {"rate": float(y.mean())}
     data = dpk.SiloData(X, y, [0, n], intercept=True, feature_range=(-1.0, 1.0), **options)
 
     def errors(budget, seed=None):
@@ -279,7 +283,7 @@ def test_forecast_growth_is_that_of_fits(loss, epsilon):
 
     budget = dpk.Budget(epsilon=epsilon, delta=1e-6)
     growth = np.median([errors(budget, seed) for seed in range(5)], axis=0) / errors(None)
-    found = forecast(n, epsilon=epsilon, loss=kind)
+    found = forecast(n, epsilon=epsilon, loss=kind, **rate)
     assert found.is_answered
     assert found.growth == pytest.approx(np.median(growth), rel=0.2)
 
@@ -324,13 +328,18 @@ def test_a_plan_of_standard_errors_says_what_is_to_be_expected(tmp_path):
     ("how", "message"),
     [
         ({"trust": "silo"}, "trust must be 'central' with inference=True"),
-        ({"loss": "smoothed_hinge"}, "loss must be 'logistic' or 'squared' or 'huber' with"),
+        (
+            {"loss": "smoothed_hinge"},
+            "loss must be 'logistic' or 'squared' or 'huber' or 'poisson'",
+        ),
+        ({"loss": "poisson"}, "loss must have a max_target with inference=True"),
+        ({"loss": dpk.losses.Poisson(max_target=3.0), "rate": 60.0}, "rate must be within the"),
         ({"n_classes": 3}, "n_classes must be 2 with inference=True"),
         ({"l2": 0.1}, "l2 must be 0.0 with inference=True"),
         ({"transport": "flower"}, "transport must be None with inference=True"),
         ({"rate": 1.0}, "rate must lie strictly between 0 and 1"),
         ({"rate": 0.1, "inference": False}, "rate must be left out without inference=True"),
-        ({"rate": 0.1, "loss": "squared"}, "rate must be left out without two classes"),
+        ({"rate": 0.1, "loss": "squared"}, "rate must be left out without two classes or counts"),
         ({"inference": "yes"}, "inference must be True or False"),
     ],
 )

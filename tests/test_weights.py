@@ -12,13 +12,18 @@ from hypothesis import strategies as st
 from makers import BUDGET, assert_refused
 from scipy.stats import norm
 from sklearn.linear_model import GammaRegressor, LogisticRegression, PoissonRegressor
-from sklearn.metrics import mean_poisson_deviance
+from sklearn.metrics import balanced_accuracy_score, mean_poisson_deviance
 from sklearn.model_selection import cross_val_score
 
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.cli import main
-from dpkern.estimators import DPGammaRegressor, DPLogisticRegression, DPPoissonRegressor
+from dpkern.estimators import (
+    DPGammaRegressor,
+    DPLinearSVC,
+    DPLogisticRegression,
+    DPPoissonRegressor,
+)
 from dpkern.models.losses import ComplementaryLogLog, Gamma, NegativeBinomial, Poisson
 from dpkern.solvers import SOLVERS, Objective
 from dpkern.solvers.base.outcome import RunEndedWarning
@@ -243,19 +248,64 @@ def test_without_a_budget_regressions_are_scikit_learns():
     mean = exposure.mean()  # scikit-learn divides the loss by the sum of weights
     theirs = PoissonRegressor(alpha=0.01 / mean, **options)
     theirs.fit(X, y / exposure, sample_weight=exposure)
-    np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-7)
+    np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-8)
     costs = np.random.default_rng(3).gamma(2.0, np.exp(X[:, 0]))
     data = dpk.SiloData(X, costs, [0, 2000], weight=weight, max_weight=3.0, **how)
     ours, _ = Objective(data, Gamma(-9.0, 9.0, 1e3), l2=0.01, penalize_intercept=False).minimum()
     theirs = GammaRegressor(alpha=0.03 / weight.mean(), **options)
     theirs.fit(X, costs, sample_weight=weight)
-    np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-7)
+    np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-8)
     labels = np.where(y > 0.0, 1.0, -1.0)
     data = dpk.SiloData(X, labels, [0, 2000], weight=weight, max_weight=3.0, **how | {"task": None})
     ours, _ = Objective(data, dpk.losses.Logistic(), l2=0.01, penalize_intercept=False).minimum()
     theirs = LogisticRegression(C=1.0 / (3.0 * 0.01 * 2000), tol=1e-12, solver="newton-cholesky")
     theirs.fit(X, labels, sample_weight=weight)
-    np.testing.assert_allclose(ours, [*theirs.coef_[0], theirs.intercept_[0]], atol=1e-7)
+    np.testing.assert_allclose(ours, [*theirs.coef_[0], theirs.intercept_[0]], atol=1e-8)
+
+
+def make_rare(n=20_000):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (n, 3))
+    rare = rng.random(n) < scipy.special.expit(2.0 * X[:, 0] - 3.0)
+    return X, np.where(rare, "yes", "no"), rng.uniform(0.5, 2.0, n)
+
+
+@pytest.mark.parametrize("kind", [DPLogisticRegression, DPLinearSVC])
+def test_weights_of_classes_are_those_of_their_records(kind):
+    X, y, weight = make_rare()
+    how = {"feature_range": (-1.0, 1.0), "classes": ["no", "yes"], "random_state": 0, "C": 1e6}
+    of_class = kind(1.0, 1e-6, class_weight={"yes": 8.0}, **how).fit(X, y)
+    of_record = kind(1.0, 1e-6, max_weight=8.0, **how)
+    of_record.fit(X, y, sample_weight=np.where(y == "yes", 8.0, 1.0))
+    np.testing.assert_array_equal(of_class.coef_, of_record.coef_)
+    theirs = LogisticRegression(C=1e6, class_weight={"yes": 8.0}).fit(X, y)
+    found = [balanced_accuracy_score(y, model.predict(X)) for model in (of_class, theirs)]
+    assert found[0] > found[1] - 0.02
+    both = kind(1.0, 1e-6, class_weight={"yes": 8.0}, max_weight=2.0, **how)
+    both.fit(X, y, sample_weight=weight)
+    assert both.privacy_.declared["max_weight"] == 16.0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("balanced", "class_weight must be a dictionary of public weights"),
+        ({"maybe": 1.0}, r"class_weight must be of the classes \['no', 'yes'\], got \['maybe'\]"),
+        ({"yes": -1.0}, r"class_weight\['yes'\] must be finite and at least 0, got -1.0"),
+        ({"yes": 0.0, "no": 0.0}, "class_weight must have a positive weight"),
+    ],
+)
+def test_bad_weights_of_classes_are_refused_uncharged(given, said, tmp_path):
+    X, y, _ = make_rare(300)
+    ledger = dpk.Accountant(tmp_path / "ledger.json", epsilon=2.0, delta=1e-5)
+    how = {"feature_range": (-1.0, 1.0), "accountant": ledger, "delta": 1e-6}
+    model = DPLogisticRegression(class_weight=given, classes=["no", "yes"], **how)
+    with pytest.raises(ValueError, match=said):
+        model.fit(X, y)
+    several = DPLogisticRegression(class_weight={0: 2.0}, classes=[0, 1, 2], **how)
+    with pytest.raises(ValueError, match="class_weight must be None for more than two classes"):
+        several.fit(X, np.arange(300) % 3)
+    assert not ledger.entries
 
 
 def test_a_complementary_log_log_fit_is_its_maximum_likelihood():

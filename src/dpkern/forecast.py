@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpkern.models.losses import Loss
+from dpkern.models.losses import LogLink, Loss
 from dpkern.solvers.base.public_numbers import PublicNumbers
 from dpkern.solvers.base.settings import estimation
 from dpkern.solvers.releases.estimation import FLOOR, GEOMETRY, divided
@@ -60,14 +60,17 @@ class Forecast:
 
 
 def forecast(numbers: PublicNumbers, loss: Loss, n: int, rate: float) -> Forecast:
-    """Return what is expected of estimates on n records, `rate` of them with the one label."""
+    """Return what is expected of estimates on n records.
+
+    `rate` of them have the one label, or it is the mean count.
+    """
 
     unit = round(n * numbers.noise)  # 2 where a record is replaced
 
     def at(records: int) -> tuple[dict[str, Any], float, float]:
         settings = estimation(replace(numbers, noise=unit / records), {})
         sizes = settings["clip"] ** 2, settings["rounds"]
-        return settings, *_expected(numbers, loss.name, records, unit, rate, *sizes)
+        return settings, *_expected(numbers, loss, records, unit, rate, *sizes)
 
     settings, growth, ratio = at(n)
     low, high = 1, 2
@@ -80,7 +83,7 @@ def forecast(numbers: PublicNumbers, loss: Loss, n: int, rate: float) -> Forecas
 
 
 def _expected(
-    numbers: PublicNumbers, loss: str, n: int, unit: int, rate: float, bound: float, steps: int
+    numbers: PublicNumbers, loss: Loss, n: int, unit: int, rate: float, bound: float, steps: int
 ) -> tuple[float, float]:
     """Return by how much standard errors grow, and the ratio of noise to curvature.
 
@@ -88,12 +91,14 @@ def _expected(
     coordinates outer products of rows have the mean 1, or less where the noise hides the geometry.
     """
     d = numbers.dim
-    once, curvatures, scores = divided(numbers.mu, loss, intercept=True, steps=steps)
-    if loss == "logistic":
+    once, curvatures, scores = divided(numbers.mu, loss.name, intercept=True, steps=steps)
+    if loss.name == "logistic":
         top, q = 0.25, _OF_VARIANCE * rate * (1.0 - rate)
         h = q
+    elif isinstance(loss, LogLink):
+        top, q, h = loss.smoothness, rate / loss.lipschitz**2, rate
     else:
-        top, q, h = 1.0, 1.0 / _SQUARED_BOUND[loss], _CURVATURE[loss]
+        top, q, h = 1.0, 1.0 / _SQUARED_BOUND[loss.name], _CURVATURE[loss.name]
     root = math.sqrt(2.0) if unit == 2 else 1.0
     seen = least = _SPREAD / d
     for norm, mu in ((1.0, once[1]), (max(bound, GEOMETRY**2 * d), once[2])):
@@ -107,5 +112,5 @@ def _expected(
     share = precisions[1] / sum(precisions)
     before = (Q + 1.0 / precisions[0]) / J**2  # the variance before the last step
     noise = 1.0 / sum(precisions) + share**2 * of_curvatures**2 * 0.5 * (d + 1.0) * before
-    ratio = of_curvatures * math.sqrt(2.0 * d) / (_LEAST[loss != "logistic"] * J)
+    ratio = of_curvatures * math.sqrt(2.0 * d) / (_LEAST[loss.name in _SQUARED_BOUND] * J)
     return math.sqrt(1.0 + noise / Q), ratio

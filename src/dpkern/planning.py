@@ -17,7 +17,7 @@ from dpkern._text import aligned, figure
 from dpkern.data import SiloData
 from dpkern.data.labels import target_bounds
 from dpkern.forecast import Forecast, forecast
-from dpkern.models.losses import Loss, get_loss
+from dpkern.models.losses import LogLink, Loss, get_loss
 from dpkern.models.scale import margin_scale, softmax_scale
 from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget, BudgetWarning
@@ -205,7 +205,7 @@ def plan(
     target_bound: float | tuple[float, float] = 1.0,
     transport: str | None = None,
     inference: bool = False,
-    rate: float = 0.5,
+    rate: float | None = None,
 ) -> Plan:
     """Say what a budget buys for a linear model, from public numbers alone.
 
@@ -235,9 +235,11 @@ def plan(
         those of solvers that can be run so, and seconds have what their messages take.
     inference : bool
         Whether to forecast standard errors, in place of comparing solvers: `Plan.forecast`, of
-        targets whose residuals have a deviation near delta / 1.3 for Huber's loss.
-    rate : float
-        Share of the records with one of two labels, as far as it is known without them, for
+        targets whose residuals have a deviation near delta / 1.3 for Huber's loss, and of counts
+        by their likelihood.
+    rate : float, optional
+        Share of the records with one of two labels, 0.5 by default, or the mean count, by default
+        that in the middle of the loss's range; as far as it is known without them, for
         ``inference=True``: rare outcomes need more records.
 
     Returns
@@ -284,8 +286,8 @@ def plan(
         raise TypeError(f"inference must be True or False, got {inference!r}")
     if inference:
         _check_inference(phi, trust, K, l2, transport)
-    if probability("rate", rate) != 0.5 and not (inference and phi.task == "classification"):
-        why = "two classes" if inference else "inference=True"
+    if rate is not None and not (inference and (phi.task == "classification" or phi.log_link)):
+        why = "two classes or counts" if inference else "inference=True"
         raise ValueError(f"rate must be left out without {why}, got {rate!r}")
     if K > 2 and phi.name != "logistic":
         raise ValueError(f"loss must be 'logistic' for {K} classes, got {phi.name!r}")
@@ -299,7 +301,7 @@ def plan(
         penalty_smoothness=l2,
         smallest=n // m,
         trust=trust,
-        labels=phi.task == "classification",
+        labels=phi.task == "classification" or phi.log_link,
         target_bound=largest,
         penalty=l2,
         pull=l2,
@@ -318,7 +320,7 @@ def plan(
         "rate": rate,
     }
     if inference:
-        return Plan(n, d, budget, (), arguments, forecast(numbers, phi, n, rate))
+        return Plan(n, d, budget, (), arguments, forecast(numbers, phi, n, _rate(phi, rate)))
     # Hidden local steps have no bound for added records, nor for other than linear models.
     hidden_sizes = neighbours == "add_remove"
     planner = _Planner(
@@ -349,10 +351,20 @@ def plan(
     return Plan(n, d, budget, tuple(order), arguments)
 
 
+def _rate(phi: Loss, rate: float | None) -> float:
+    """Return the share of one of two labels, or the mean count, or what is usual."""
+    if not isinstance(phi, LogLink):
+        return 0.5 if rate is None else probability("rate", rate)
+    low, high = math.exp(phi.low), math.exp(phi.high)
+    if rate is not None and not low <= (rate := positive("rate", rate)) <= high:
+        raise ValueError(f"rate must be within the means {low:.3g} to {high:.3g}, got {rate!r}")
+    return math.exp(phi.middle) if rate is None else rate
+
+
 def _check_inference(phi: Loss, trust: str, K: int, l2: float, transport: str | None) -> None:
     """Refuse arguments with which there are no standard errors, or no forecast of them."""
     for name, value, must in (
-        ("loss", phi.name, ("logistic", "squared", "huber")),
+        ("loss", phi.name, ("logistic", "squared", "huber", "poisson")),
         ("trust", trust, ("central",)),
         ("n_classes", K, (2,)),
         ("l2", l2, (0.0,)),
@@ -361,6 +373,8 @@ def _check_inference(phi: Loss, trust: str, K: int, l2: float, transport: str | 
         if value not in must:
             allowed = " or ".join(map(repr, must))
             raise ValueError(f"{name} must be {allowed} with inference=True, got {value!r}")
+    if phi.log_link and math.isinf(phi.lipschitz):
+        raise ValueError("loss must have a max_target with inference=True, got Poisson without one")
 
 
 @dataclass(frozen=True)
@@ -442,7 +456,7 @@ class _Planner:
             return Share(0.0)
         numbers, K = self.numbers, self.n_classes
         power = power_of_run(self.n, self.m, numbers.trust, numbers.mu)
-        if not numbers.labels:
+        if numbers.log_link or not numbers.labels:
             return Share.of_targets(power, numbers.dim)
         d = numbers.dim if K == 2 else K * numbers.dim
         return Share.of_labels(power, d, several=K > 2)

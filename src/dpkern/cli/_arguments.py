@@ -1,13 +1,14 @@
 """Options that commands share, the parsing of their values, and messages in their words."""
 
 import argparse
+import math
 import re
 from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
 from dpkern._numbers import did_you_mean, parse_integer, parse_number
 from dpkern.cli import _data, _solvers
-from dpkern.models.losses import LOSS_OF_TASK, LOSSES
+from dpkern.models.losses import LOSS_OF_TASK, LOSSES, LogLink, Loss
 from dpkern.solvers import SOLVERS
 
 # Arguments of solvers with an option of their own; the others are given by --set.
@@ -17,7 +18,7 @@ _OWN_OPTIONS = ("loss", "clip", "l2", "l1", "rounds", "trust")
 # Arguments of readers and of `SiloData`; those of solvers come from the solvers.
 _OF_DATA = (
     *("target", "silo_column", "person", "header", "sep", "row_bound", "target_bound"),
-    *("max_records", "feature_range", "task", "classes"),
+    *("max_records", "feature_range", "task", "classes", "mean_range"),
     *("epsilon", "delta"),
 )
 _RENAMED = {
@@ -28,6 +29,7 @@ _PHRASES = {
     "task='multiclass' and classes": "--classes A,B,C",
     "name both by classes=(negative, positive)": "name both by --classes NEGATIVE,POSITIVE",
     "link must be": "--loss must be",
+    "a max_target": "a bound of targets (--target-bound 0,Y)",
     "what sep says": "what --sep says",
     "inference=True": "--inference",
     "inference must be False": "--inference must be left out",
@@ -165,6 +167,21 @@ def add_option_arguments(parser: argparse.ArgumentParser) -> None:
         help="any other option of the solver, such as n_threads=1; may be repeated; "
         "dpkern info SOLVER lists them",
     )
+
+
+def add_mean_range(parser: argparse.ArgumentParser) -> None:
+    what = "public bounds of means, for --loss poisson or gamma (default: 0.00034,55)"
+    parser.add_argument("--mean-range", type=list_of(float), metavar="LO,HI", help=what)
+
+
+def with_mean_range(arguments: argparse.Namespace, loss: Any, most: float = math.inf) -> Any:
+    """Return the loss with the bounds of means that were given, and the largest target."""
+    kind, means = LOSSES.get(str(loss), Loss), arguments.mean_range
+    if issubclass(kind, LogLink) and (means is not None or most < math.inf):
+        return kind(max_target=most) if means is None else kind.of_means(means, most)
+    if means is not None:
+        raise UsageError("--mean-range must be left out without --loss poisson or gamma")
+    return loss
 
 
 def count(text: str) -> int:

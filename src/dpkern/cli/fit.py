@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--draws", type=_arguments.count, default=1, metavar="R", help=runs)
     _arguments.add_data_arguments(parser, silos=1)
     _arguments.add_solver_arguments(parser)
+    _arguments.add_mean_range(parser)
     _federated.add_arguments(parser)
     add = parser.add_argument_group("perceptron, in place of a linear model").add_argument
     sizes = "sizes of the hidden layers; with several classes and without it, softmax regression"
@@ -75,6 +76,8 @@ def run(arguments: argparse.Namespace) -> None:
     budget, solver, project = _budget(arguments), arguments.solver, Project.read()
     texts = project.texts_for(arguments.about)
     given = _arguments.given_parameters(arguments, _solvers.options(solver), solver)
+    if (loss := _arguments.with_mean_range(arguments, given.get("loss"))) is not None:
+        given["loss"] = loss
     read = (arguments.data, arguments.test, arguments.feature_range, arguments.schema)
     for path in filter(None, (arguments.out, arguments.certificate)):
         _output.refuse_output(path, *read)

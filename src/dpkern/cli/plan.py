@@ -7,7 +7,8 @@ from pathlib import Path
 from dpkern._numbers import positive
 from dpkern.cli import _arguments, _output
 from dpkern.cli._project import Project
-from dpkern.models.losses import LOSSES
+from dpkern.data.labels import target_bounds
+from dpkern.models.losses import LOSSES, LogLink
 from dpkern.planning import plan
 from dpkern.privacy import Budget
 from dpkern.privacy.accountant.accountant import Accountant
@@ -30,13 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--neighbours", choices=relation, default=relation[0], help=f"default: {relation[0]}")
     add("--loss", choices=LOSSES, default="logistic", help="default: logistic")
     add("--classes", type=size, default=2, metavar="K", help="number of classes (default: 2)")
-    bound = "of |y|, or LO,HI of y, for --loss squared or huber (default: 1)"
-    add("--target-bound", type=_arguments.target_bound, default=1.0, metavar="B", help=bound)
+    _arguments.add_mean_range(parser)
+    bound = "of |y|, or LO,HI of y, for losses of targets (default: 1)"
+    add("--target-bound", type=_arguments.target_bound, metavar="B", help=bound)
     how = "how silos on their own machines reach each other: seconds count their messages"
     add("--transport", choices=("processes", "flower", "mpyc"), help=how)
     add("--inference", action="store_true", help="by how much standard errors grow")
-    rate = "share of one of two labels, if it is known, for --inference (default: 0.5)"
-    add("--rate", type=float, default=0.5, metavar="P", help=rate)
+    rate = "share of one of two labels, or mean count, if it is known, for --inference"
+    add("--rate", type=float, metavar="P", help=rate)
     add("--no-intercept", action="store_true", help="no constant beside the features")
     add("--plot", metavar="FILE.png", help="predicted error over epsilon and over the records")
 
@@ -46,15 +48,21 @@ def run(arguments: argparse.Namespace) -> None:
     bound = math.sqrt(arguments.features)
     if arguments.row_bound is not None:
         bound = positive("row_bound", arguments.row_bound)
+    targets, most = arguments.target_bound, math.inf
+    targets = 1.0 if targets is None else targets
+    if issubclass(LOSSES[arguments.loss], LogLink) and arguments.target_bound is not None:
+        largest, middle = target_bounds(targets)
+        targets, most = 1.0, largest + middle
+    loss = _arguments.with_mean_range(arguments, arguments.loss, most)
     how = {
         "budget": Budget(epsilon=arguments.epsilon, delta=arguments.delta),
         "row_bound": math.sqrt(bound**2 + intercept),
-        "loss": arguments.loss,
+        "loss": loss,
         "m": arguments.silos,
         "trust": arguments.trust,
         "neighbours": arguments.neighbours,
         "n_classes": arguments.classes,
-        "target_bound": arguments.target_bound,
+        "target_bound": targets,
         "transport": arguments.transport,
         "inference": arguments.inference,
         "rate": arguments.rate,

@@ -36,7 +36,7 @@ from dpkern.solvers.base.options import SHARED, entries, entry, sections
 
 # What users of scikit-learn would look for, and why it is not there.
 _REFUSED = {
-    "class_weight": "'balanced' reads the numbers of records of each class without noise",
+    "class_weight": "DPLogisticRegression and DPLinearSVC take public weights of two classes",
     "warm_start": "a fit from the last one's model releases more about records that both have seen "
     "than its certificate says",
 }
@@ -77,6 +77,11 @@ def documented(cls: _Estimator) -> _Estimator:
     made.__doc__ += f"{title}{notes}"
     made.__signature__ = signature.replace(parameters=parameters)
     return cls
+
+
+def with_errors(inference: object) -> dict[str, object]:
+    """Return the argument of `dpkern.solve`, which no solver by itself has."""
+    return {} if inference is False else {"inference": inference}
 
 
 def strength(name: str, value: object, *, most: float = LARGEST) -> float:
@@ -169,7 +174,7 @@ class PrivateEstimator(BaseEstimator, ABC):
     __metadata_request__fit: ClassVar[dict[str, None]] = {"sample_weight": None}
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
-        for name in parameters.keys() & _REFUSED.keys():
+        for name in (parameters.keys() & _REFUSED.keys()) - cls.__dataclass_fields__.keys():
             raise TypeError(f"{cls.__name__} has no parameter {name!r}: {_REFUSED[name]}")
         return super().__new__(cls)
 
@@ -235,7 +240,7 @@ class PrivateEstimator(BaseEstimator, ABC):
         X, y = self._checked(X, y)
         self._check_targets(y)
         options = self._row_options(self._labels([y]), X, person, metadata)
-        options["weight"] = metadata.get("sample_weight")
+        options["weight"] = self._weights(y, metadata.get("sample_weight"))
         if metadata.get("exposure") is not None:
             options["margin_offset"] = log_exposures(metadata["exposure"], len(y))
         if silos is None:
@@ -284,8 +289,16 @@ class PrivateEstimator(BaseEstimator, ABC):
             "feature_names": None if names is None else names.tolist(),
             "person": person,
             "max_records": self.max_records,
-            "max_weight": self.max_weight if weighted else None,
+            "max_weight": self._largest_weight(weighted),
         }
+
+    def _largest_weight(self, weighted: bool) -> float | None:
+        """Return the public bound of weights, of records that have weights of their own or not."""
+        return self.max_weight if weighted else None
+
+    def _weights(self, y: NDArray[Any], sample_weight: Any) -> Any:
+        """Return the weights of records with these targets, or None."""
+        return sample_weight
 
     def _arguments(self, data: SiloData) -> dict[str, Any]:
         """Return the solver's arguments but its name, budget and noise."""
@@ -536,8 +549,9 @@ def _batches(
                 estimator._check_targets(y)
             groups = None if "silos" not in part else labels(part["silos"], len(y), name="silos")
             beside = {}
-            if "sample_weight" in part:
-                beside["weight"] = values_of_records("weight", part["sample_weight"], len(y))
+            weight = estimator._weights(y, part.get("sample_weight"))
+            if weight is not None:
+                beside["weight"] = values_of_records("weight", weight, len(y))
             if "exposure" in part:
                 beside["margin_offset"] = log_exposures(part["exposure"], len(y))
             if "person" in part:

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
-from dpkern._numbers import positive, real
+from dpkern._numbers import positive
 from dpkern._typing import FloatArray
 from dpkern.data.dask_parts import in_parts
 from dpkern.data.weights import log_exposures, values_of_records
-from dpkern.estimators.base import PrivateEstimator, documented, strength
+from dpkern.estimators.base import PrivateEstimator, documented, strength, with_errors
 from dpkern.models.losses import Gamma, LogLink, Poisson
 from dpkern.solvers import SolverResult
 from dpkern.solvers.base.coefficients import layers
@@ -61,15 +61,9 @@ class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
         return {"task": "regression", "intercept": self.fit_intercept}
 
     def _model(self, n: int) -> dict[str, Any]:
-        if not isinstance(self.mean_range, Sequence | np.ndarray) or len(self.mean_range) != 2:
-            raise ValueError(f"mean_range must be a pair (lo, hi), got {self.mean_range!r}")
-        lo, hi = (real("mean_range", bound) for bound in self.mean_range)
-        if not 1e-100 <= lo < hi <= 1e100:
-            raise ValueError(f"mean_range must have 0 < lo < hi, got {self.mean_range!r}")
         most = math.inf if self.max_target is None else positive("max_target", self.max_target)
-        loss = self._loss(math.log(lo), math.log(hi), most)
         return {
-            "loss": loss,
+            "loss": self._loss.of_means(self.mean_range, most),
             "l2": strength("alpha", self.alpha),
             "penalize_intercept": not self.fit_intercept,
         }
@@ -121,6 +115,13 @@ class DPPoissonRegressor(_LogLinkRegressor):
     exposure, as scikit-learn's PoissonRegressor does, which has y / exposure as target and the
     exposure as weight. Counts may be more dispersed than Poisson's: the means are consistent still.
 
+    Parameters
+    ----------
+    inference : bool
+        Whether coefficients have standard errors: `result_.summary()` is their table, with rate
+        ratios, nothing is clipped (the solver `newton_inference`), and `max_target` is required.
+        The noise is in proportion to the larger one of `max_target` and the top of `mean_range`.
+
     Notes
     -----
     Released is what the solver releases and, with `max_target`, the sums of targets and means that
@@ -139,8 +140,13 @@ class DPPoissonRegressor(_LogLinkRegressor):
     True
     """
 
+    inference: bool = False
+
     _loss = Poisson
     _power = 1
+
+    def _model(self, n: int) -> dict[str, Any]:
+        return super()._model(n) | with_errors(self.inference)
 
 
 @documented

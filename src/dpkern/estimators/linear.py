@@ -2,17 +2,23 @@
 
 from __future__ import annotations  # help() then shows type aliases by name
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpkern._numbers import LARGEST, positive
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern._numbers import LARGEST, not_negative, positive
 from dpkern.data.labels import target_bounds
+from dpkern.data.weights import values_of_records
 from dpkern.estimators.base import (
     PrivateClassifier,
     PrivateRegressor,
     WithProbabilities,
     documented,
     strength,
+    with_errors,
 )
 from dpkern.models.networks import MLP
 from dpkern.solvers import SolverResult
@@ -30,11 +36,6 @@ def l2_of(C: float, n: int) -> float:
     return 1.0 / (number * n)
 
 
-def _with_errors(inference: object) -> dict[str, object]:
-    """Return the argument of `dpkern.solve`, which no solver by itself has."""
-    return {} if inference is False else {"inference": inference}
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class _LinearClassifier(PrivateClassifier):
     """A linear classifier.
@@ -43,6 +44,11 @@ class _LinearClassifier(PrivateClassifier):
     ----------
     C : float
         Inverse of the strength of the penalty.
+    class_weight : dict, optional
+        Public weights of two classes, 1 where none is given: the weight of a record is that of its
+        class, times its `sample_weight`, over the largest one that there may be, which C is for. As
+        scikit-learn's but for "balanced", which reads the records. Probabilities are then those of
+        weighted records, and have no recalibration.
 
     Attributes
     ----------
@@ -53,9 +59,49 @@ class _LinearClassifier(PrivateClassifier):
     """
 
     C: float = 1.0
+    class_weight: Mapping[Any, float] | None = None
 
     def _set_fitted(self, result: SolverResult) -> None:
         ((self.coef_, self.intercept_),) = layers(result)
+
+    def _class_weights(self) -> list[float]:
+        """Return the public weights of `classes_`."""
+        given = self.class_weight
+        if not isinstance(given, Mapping):
+            why = ", which reads the records" if isinstance(given, str) else ""
+            raise ValueError(
+                "class_weight must be a dictionary of public weights such as {label: weight}, by "
+                f"shares of the classes that are known without these records, got {given!r}{why}"
+            )
+        if self._is_several():
+            raise ValueError("class_weight must be None for more than two classes")
+        if unknown := [label for label in given if label not in self.classes_]:
+            raise ValueError(
+                f"class_weight must be of the classes {self.classes_.tolist()}, got {unknown}"
+            )
+        found = [
+            not_negative(f"class_weight[{label!r}]", given.get(label, 1.0))
+            for label in self.classes_.tolist()
+        ]
+        if not max(found) > 0.0:
+            raise ValueError(f"class_weight must have a positive weight, got {given!r}")
+        return found
+
+    def _largest_weight(self, weighted: bool) -> float | None:
+        largest = super()._largest_weight(weighted)
+        if self.class_weight is None:
+            return largest
+        return max(self._class_weights()) * (1.0 if largest is None else largest)
+
+    def _weights(self, y: NDArray[Any], sample_weight: Any) -> Any:
+        if self.class_weight is None:
+            return sample_weight
+        own = np.asarray(self._class_weights())[np.searchsorted(self.classes_, y)]
+        return (
+            own
+            if sample_weight is None
+            else own * values_of_records("sample_weight", sample_weight, len(y))
+        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -112,7 +158,7 @@ class DPLogisticRegression(_LinearClassifier, WithProbabilities):
     def _model(self, n: int) -> dict[str, Any]:
         several = self._is_several() and not self.inference  # else refused, by that name
         kind = {"model": MLP(hidden=())} if several else {"loss": "logistic"}
-        return {"l2": l2_of(self.C, n), **kind, **_with_errors(self.inference)}
+        return {"l2": l2_of(self.C, n), **kind, **with_errors(self.inference)}
 
 
 @documented
@@ -158,7 +204,7 @@ class DPRidge(_LinearRegressor):
 
     def _model(self, n: int) -> dict[str, Any]:
         l2 = strength("alpha", self.alpha, most=LARGEST * n) / n
-        return {"loss": "squared", "l2": l2, **_with_errors(self.inference)}
+        return {"loss": "squared", "l2": l2, **with_errors(self.inference)}
 
 
 @documented

@@ -30,7 +30,8 @@ _DRAWN = 256
 # Parameters of an estimator that are the same for all runs on the same records.
 _FIXED = (
     "solver_params",
-    *("epsilon", "delta", "row_bound", "feature_range", "fit_intercept", "classes", "target_bound"),
+    *("epsilon", "delta", "row_bound", "feature_range", "fit_intercept", "classes", "class_weight"),
+    "target_bound",
     *(
         "trust",
         "neighbours",

@@ -81,16 +81,16 @@ def loss_values(y: ArrayLike, z: ArrayLike, *, loss: str | Loss) -> FloatArray:
     values : ndarray, shape (n,)
         Float64; not private.
     """
-    return _loss_parts(y, z, loss)[0]
+    return loss_parts(y, z, loss)[0]
 
 
 def loss_derivatives(y: ArrayLike, z: ArrayLike, *, loss: str | Loss) -> FloatArray:
     """Return the derivative phi'(y, z) in z for every label and margin, as in `loss_values`."""
-    return _loss_parts(y, z, loss)[1]
+    return loss_parts(y, z, loss)[1]
 
 
-def _loss_parts(y: ArrayLike, z: ArrayLike, loss: str | Loss) -> FloatArray:
-    """Return the value and the first two derivatives, shape (3, n)."""
+def loss_parts(y: ArrayLike, z: ArrayLike, loss: str | Loss) -> FloatArray:
+    """Return the value and the first two derivatives in z, as in `loss_values`, shape (3, n)."""
     targets, margins = checked.real_array("y", y), checked.real_array("z", z)
     if targets.ndim != 1 or targets.shape != margins.shape:
         raise ValueError(f"y and z must have one shape (n,), got {targets.shape}, {margins.shape}")

@@ -11,9 +11,11 @@ import math
 import re
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, Field, asdict, dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
 from dpkern._numbers import not_negative, positive, real
@@ -239,6 +241,16 @@ class LogLink(Loss):
         object.__setattr__(self, "high", high)
         most = positive("max_target", self.max_target, or_infinite=True)
         object.__setattr__(self, "max_target", most)
+
+    @classmethod
+    def of_means(cls, mean_range: Any, max_target: float = math.inf) -> Self:
+        """Return the loss of these bounds of means (lo, hi), 0 < lo < hi."""
+        if not isinstance(mean_range, Sequence | np.ndarray) or len(mean_range) != 2:
+            raise ValueError(f"mean_range must be a pair (lo, hi), got {mean_range!r}")
+        lo, hi = (real("mean_range", bound) for bound in mean_range)
+        if not 1e-100 <= lo < hi <= 1e100:
+            raise ValueError(f"mean_range must have 0 < lo < hi, got {mean_range!r}")
+        return cls(math.log(lo), math.log(hi), max_target)
 
     @property
     def middle(self) -> float:

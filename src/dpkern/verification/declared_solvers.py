@@ -177,9 +177,11 @@ class DeclaredSolver(DeclaredRun):
         B = 1.0 if in_units else max(clip, 1.25 * math.sqrt(r))
         yield outer("outer products of whitened rows", 1, B)
         loss = self._of("loss")
-        times = {"squared": 2, "logistic": 0}.get(loss if isinstance(loss, str) else "huber", 1)
-        if times:
-            yield self._about(f"{EST}squared residuals", times, 0.5 * self.unit, dim=1)
+        name = loss.get("name") if isinstance(loss, Mapping) else loss
+        if name != "logistic":
+            what = "targets" if name == "poisson" else "squared residuals"
+            times = 2 if name == "squared" else 1
+            yield self._about(EST + what, times, 0.5 * self.unit, dim=1)
         yield self._about(f"{EST}scores", self._count("rounds"), self.unit * clip, dim=r)
         yield outer("curvatures", self._count("rounds") - 1, clip)
         yield outer("squared scores", 1, clip)

@@ -30,6 +30,8 @@ _WEIGHTED = (
     "records far from the others have weights below 1, by their features alone: where the model is "
     "wrong, what is estimated is that of the weighted records"
 )
+#: What the exponential of a coefficient is, by the loss.
+RATIOS = {"logistic": "odds ratio", "poisson": "rate ratio"}
 _LIKELIHOOD = "standard errors take the logistic model as right"
 _PENALISED = "l2 draws estimates towards 0: intervals are for the penalised coefficients"
 _REFUSED = (
@@ -125,17 +127,17 @@ class Summary(tuple[Estimate, ...]):
     ----------
     level : float
         Probability of the intervals.
-    ratios : bool
-        Whether exp(estimate) is an odds ratio.
+    ratios : str
+        What exp(estimate) is, "odds ratio" or "rate ratio"; empty where it is none.
     notes : tuple of str
     """
 
     level: float
-    ratios: bool
+    ratios: str
     notes: tuple[str, ...]
 
     def __new__(
-        cls, rows: Iterable[Estimate], level: float, ratios: bool, notes: tuple[str, ...]
+        cls, rows: Iterable[Estimate], level: float, ratios: str, notes: tuple[str, ...]
     ) -> "Summary":
         self = super().__new__(cls, rows)
         self.level, self.ratios, self.notes = level, ratios, notes
@@ -155,7 +157,7 @@ class Summary(tuple[Estimate, ...]):
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return a forest plot, in which what the noise adds to an interval is drawn apart.
 
-        Odds ratios, where there are any, on a logarithmic axis. The intercept is left out. It is
+        Ratios, where there are any, are on a logarithmic axis. The intercept is left out. It is
         written as a PNG where a path is given. Raises ImportError where matplotlib is not
         installed.
         """
@@ -178,12 +180,12 @@ class Summary(tuple[Estimate, ...]):
                         text=self._cells(row)[7 if self.ratios else 6],
                     )
                 )
-        axis = "odds ratio" if self.ratios else "coefficient"
-        return plot_forest(rows, path, axis=axis, level=self.level, ratios=self.ratios)
+        axis, ratios = self.ratios or "coefficient", bool(self.ratios)
+        return plot_forest(rows, path, axis=axis, level=self.level, ratios=ratios)
 
     def _head(self) -> tuple[str, ...]:
         interval = f"{100 * self.level:g} % interval"
-        ratio = ("odds ratio",) if self.ratios else ()
+        ratio = (self.ratios,) if self.ratios else ()
         return "", "estimate", "std. error", "of noise", "z", "p", *ratio, interval
 
     def _cells(self, row: Estimate) -> tuple[str, ...]:
@@ -327,7 +329,8 @@ def with_intervals(
 def notes_on(results: Iterable["SolverResult"], rows: Iterable[Estimate]) -> tuple[str, ...]:
     """Return what a reader of the estimates needs to know."""
     results = list(results)
-    notes = [_LIKELIHOOD] if results[0].loss == "logistic" else []
+    likely = results[0].loss == "logistic" and "max_weight" not in results[0].privacy.declared
+    notes = [_LIKELIHOOD] if likely else []
     notes += [_PENALISED] if any(one.parameters.get("l2") for one in results) else []
     weighted = (one.inference is not None and one.inference.weighted for one in results)
     notes += [_WEIGHTED] if any(weighted) else []
@@ -341,4 +344,4 @@ def summary(
     """Return the estimates as `SolverResult.summary` describes them."""
     level = probability("level", level)
     rows = with_intervals(*in_rows(result, contrasts), level)
-    return Summary(rows, level, result.loss == "logistic", notes_on([result], rows))
+    return Summary(rows, level, RATIOS.get(result.loss, ""), notes_on([result], rows))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData
 from dpkern.solvers.base.inference import (
+    RATIOS,
     Estimate,
     Inference,
     Summary,
@@ -94,7 +95,7 @@ def combined(
     notes = notes_on(results, rows)
     if np.isnan(variances).any():
         notes = *notes, _LEFT_OUT
-    return MetaAnalysis(cast(Any, both), level, first.loss == "logistic", notes)
+    return MetaAnalysis(cast(Any, both), level, RATIOS.get(first.loss, ""), notes)
 
 
 def _heterogeneity(

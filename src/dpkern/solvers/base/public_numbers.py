@@ -43,6 +43,8 @@ class PublicNumbers:
         Whether the targets are labels.
     pull : float
         The factor by which the gradient of the penalties is longer than a far model.
+    weighted : bool
+        Whether records have weights.
     """
 
     mu: float
@@ -62,6 +64,7 @@ class PublicNumbers:
     pull: float = 0.0
     log_link: bool = False
     ordered: bool = False
+    weighted: bool = False
 
     @classmethod
     def of(
@@ -93,6 +96,14 @@ class PublicNumbers:
             ordered=scale.ordered,
             **others,
         )
+
+    @property
+    def has_sizes(self) -> bool:
+        """Whether the sizes of gradients say what is fitted: a small clip norm makes them equal.
+
+        Those of counts say how large means are, and those of weighted labels the weights.
+        """
+        return self.log_link or (self.weighted and self.labels)
 
     @property
     def power(self) -> float:
@@ -137,6 +148,7 @@ def public_numbers(
         penalty=objective.l2 * float(objective.penalized.min()),
         pull=objective.pull,
         labels=not objective.has_units,
+        weighted=data.record_weight is not None,
     )
 
 

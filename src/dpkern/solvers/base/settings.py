@@ -44,6 +44,10 @@ _DIFFERENCES, _ANCHORED = (0.28, 0.35, 0.5), (0.5, 0.25, 0.25)
 _IN_TURN = (0.5, 0.25, 0.25)
 # Noise of ordered classes, whose probabilities no line mends: by n mu, within these bounds.
 _ORDERED_NOISE = (1e-4, 0.01, 0.1)
+# The n mu below which runs with a log link, of counts or hazards, take less noise in margins, in
+# proportion, and the least part: no line mends their means either, and an exponential of noise is
+# far from the constant.
+_FEW_COUNTS, _LEAST_OF_COUNTS = 2000.0, 0.05
 # The largest clip norm in row_bound |phi'(0)|, and that of labels where the horizon is that of
 # penalties, which must not outweigh clipped gradients: nothing is longer.
 _LARGEST_CLIP, _PENALIZED_CLIP = 1.0, 2.0
@@ -174,6 +178,8 @@ def clip_and_horizon(
     if numbers.ordered:
         slope, fewest, most = _ORDERED_NOISE
         spread = growth = min(max(slope * numbers.power, fewest), most)
+    elif numbers.log_link:
+        spread *= min(max(numbers.power / _FEW_COUNTS, _LEAST_OF_COUNTS), 1.0)
     largest = _LARGEST_CLIP
     if numbers.pull * longest > _SETTLED:
         longest = _SETTLED / numbers.pull
@@ -182,8 +188,8 @@ def clip_and_horizon(
         start = numbers.row_bound * numbers.slope  # no gradient is longer at the start
         clip = min(max(growth * numbers.reach / longest, least * start), largest * start)
         # Of counts a smaller clip makes all means too small, and a larger one gains little; of
-        # ordered classes it makes rare ones too frequent.
-        clip = start if numbers.log_link or numbers.ordered else clip
+        # ordered classes it makes rare ones too frequent, and of weights the largest ones less.
+        clip = start if numbers.has_sizes or numbers.ordered else clip
     bounded = clip is not None and clip < math.inf
     return clip, min(longest, spread * numbers.reach / clip) if bounded else longest
 
@@ -337,7 +343,7 @@ def newton(
         return found | {"clip": _PAPER_CLIP * start}
     releases = R * given.get("local_steps", 1)
     share = share if given["neighbours"] == "replace_one" else 0.2
-    share_of_start = 1.0 if numbers.log_link else _grown(_NEWTON_CLIP, numbers)
+    share_of_start = 1.0 if numbers.has_sizes else _grown(_NEWTON_CLIP, numbers)
     # Steps along clipped curvatures are too long, and diverge where residuals are not bounded.
     hess_clip = hessian_clip(numbers, releases, share) if numbers.labels else numbers.curvature
     return found | {"clip": share_of_start * start, "hess_clip": hess_clip}
@@ -484,6 +490,11 @@ def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]
     return descent(numbers, {**given, "rounds": R}, noise=noise)
 
 
+# Of estimates from counts: the square of the bound of whitened rows over their dimension, by
+# mu^2 n / d, and the least.
+_SCORES_OF_COUNTS, _FEW_LONG = 2e-4, 2.5
+
+
 def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of estimates with standard errors: the bound of whitened rows.
 
@@ -495,15 +506,18 @@ def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, An
     if numbers.trust == "silo":  # each has its own
         return {"rounds": 5}
     n = 2.0 / numbers.noise  # of records whose neighbours are replaced
-    return {"clip": estimation_clip(n, numbers.mu, numbers.dim, numbers.labels), "rounds": 5}
+    kind = "counts" if numbers.log_link else "labels" if numbers.labels else "targets"
+    return {"clip": estimation_clip(n, numbers.mu, numbers.dim, kind), "rounds": 5}
 
 
-def estimation_clip(n: float, mu: float, dim: int, labels: bool) -> float:
-    """Return the bound of whitened rows for estimates from n records."""
+def estimation_clip(n: float, mu: float, dim: int, kind: str) -> float:
+    """Return the bound of whitened rows for estimates from n records of this kind of targets."""
     d = float(dim)
+    if kind == "counts":  # whose scores have a bound far above their size
+        return math.sqrt(d * min(max(_SCORES_OF_COUNTS * mu**2 * n / d, _FEW_LONG), 16.0))
     by_scores = 0.02 * mu**2 * n / d
     by_curvatures = 0.011 * mu * n / d**1.5
-    if labels:  # curvatures over the largest one, in the mean and in the least direction
+    if kind == "labels":  # curvatures over the largest one, in the mean and in the least direction
         by_curvatures = max(min(0.8 * by_curvatures, 3.0), 0.5 * by_curvatures)
     # Below 4, weights change what a model that is wrong estimates: for curvatures alone.
     c = min(max(min(max(by_scores, 4.0), by_curvatures), 1.5), 16.0)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from dpkern._typing import FloatArray
-from dpkern.models.losses import Loss
+from dpkern.models.losses import LogLink, Loss
 from dpkern.models.scale import largest_target
 from dpkern.privacy import split_budget
 from dpkern.solvers.base import Run
@@ -19,6 +19,7 @@ from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan
 from dpkern.solvers.base.settings import estimation_clip, is_auto
 from dpkern.solvers.releases.estimation_sums import (
+    BOUNDED,
     RecordRows,
     Rows,
     Scores,
@@ -29,6 +30,7 @@ from dpkern.solvers.releases.estimation_sums import (
     residual_vectors,
     score_vectors,
     square_rows,
+    target_vectors,
 )
 
 # Shares of mu^2: means, outer products of rows twice, residuals, squared scores; all curvatures,
@@ -37,7 +39,7 @@ _SHARES = (0.03, 0.05, 0.06, 0.02, 0.04, 0.2, 0.6)
 _MEANS, _ROWS, _WHITENED, _RESIDUALS, _SQUARES = range(5)  # their places
 # Of curvatures, of which the first step has none, and of scores the parts of the last two steps;
 # those before them have equal parts of the rest.
-_CURVATURES, _SCORES = (0.2, 0.5), (0.15, 0.7)
+_CURVATURES, _SCORES, _SCORES_OF_COUNTS = (0.2, 0.5), (0.15, 0.7), (0.2, 0.5)
 # Rows of the second geometry are cut to so many times the square root of the dimension, at least.
 GEOMETRY = 1.25
 # Residuals of least squares are cut to so many standard deviations, and before that to so many.
@@ -48,17 +50,20 @@ FLOOR, _FLOOR_OF_J, _UNKNOWN = 2.0, 1.5, 2.5
 # The least part of an eigenvalue's floor that the first steps take, and the deviations beyond which
 # a score at the last step says that the steps before have not come near.
 _LEAST_SEEN, _FAR = 0.25, 5.0
-# The largest standard deviation of margins at the start of a logistic model.
-_SPREAD = 1.5
-# And the share of their trace by which curvatures may change at the last step.
-_MOVING = 0.1
+# The largest standard deviation of margins at the start of a logistic or Poisson model, and by how
+# much the first step moves the log of all means, at most.
+_SPREAD, _LARGEST_LEVEL = 1.5, 5.0
+# And the share of their trace by which curvatures may change at the last step: those of counts
+# change by as much as the means, of which noise in the step before moves all.
+_MOVING, _MOVING_COUNTS = 0.1, 0.2
 
 MEANS = "inference: sum of rows"
 ROWS = "inference: sum of outer products of rows"
 WHITENED = "inference: sum of outer products of whitened rows"
-# How often squared residuals are summed.
-RESIDUAL_SUMS = {"logistic": 0, "huber": 1, "squared": 2}
+# How often squared residuals are summed, or targets.
+RESIDUAL_SUMS = {"logistic": 0, "huber": 1, "squared": 2, "poisson": 1}
 RESIDUALS = "inference: sum of squared residuals"
+TARGETS = "inference: sum of targets"
 CURVATURES = "inference: sum of curvatures"
 SQUARES = "inference: sum of squared scores"
 SCORES = "inference: sum of scores"
@@ -71,18 +76,21 @@ def resolve_estimation(plan: RunPlan, objective: Objective) -> RunPlan:
     def refuse(name: str, must: str, why: str) -> ValueError:
         return ValueError(f"{name} must be {must} in {plan.solver}: {why}")
 
-    if not isinstance(loss, Loss) or loss.name not in ("logistic", "squared", "huber"):
+    if not isinstance(loss, Loss) or loss.name not in RESIDUAL_SUMS:
         name = getattr(loss, "name", loss)
         why = f"standard errors are derived for these, got {name!r}"
-        raise refuse("loss", "'logistic', 'squared' or Huber(delta)", why)
+        raise refuse("loss", "'logistic', 'squared', Huber(delta) or Poisson(low, high)", why)
     if data.persons is not None:
         why = "records of one person are not independent, which the standard errors take them for"
         raise refuse("data", "without persons", why)
     if data.device is not None:
         raise refuse("data", "in the memory of the CPU", "it has no kernels of a card")
+    if loss.log_link and not data.intercept:
+        raise refuse("data", "with an intercept", "the fit begins at the level of the targets")
     if plan.trust == "silo" and is_auto(plan.arguments["clip"]):
         assert plan.budget is not None
-        how = plan.budget.mu, data.d, not objective.has_units
+        kind = "targets" if objective.has_units else "counts" if loss.log_link else "labels"
+        how = plan.budget.mu, data.d, kind
         of_replaced = 2.0 if plan.sizes_are_hidden else 1.0
         clips = [estimation_clip(of_replaced * n, *how) for n in objective.sizes.tolist()]
         plan = plan.replace_arguments(clip=clips[0] if len(set(clips)) == 1 else tuple(clips))
@@ -97,7 +105,9 @@ def resolve_estimation(plan: RunPlan, objective: Objective) -> RunPlan:
         raise refuse("clip", "finite", "it bounds what a record changes")
     if not math.isfinite(data.row_bound):
         raise refuse("data", "with a row_bound", "the noise is for rows of that length")
-    if loss.name != "logistic" and not math.isfinite(data.target_bound):
+    if loss.log_link and not math.isfinite(loss.lipschitz):
+        raise refuse("loss", "with a max_target", "the noise is for targets of that size")
+    if objective.has_units and not math.isfinite(data.target_bound):
         raise refuse("data", "with a target_bound", "the noise is for targets of that size")
     return plan
 
@@ -120,8 +130,11 @@ class Estimation:
         self._data, self._n, self._steps = objective.data, float(n), steps
         self._threads, self._loss = objective.n_threads, objective.phi
         self._top, self._target = self._loss.smoothness, largest_target(self._data)
+        # The likelihood is taken as right.
+        self._likely = self._loss.name == "logistic" and self._data.record_weight is None
         # k, what residuals are cut to and scores are divided by: at first those of all targets.
-        self._k = self._limit = 1.0 if self._loss.name == "logistic" else self._target
+        k = self._loss.lipschitz if self._loss.name in BOUNDED else self._target
+        self._k = self._limit = k if k < math.inf else 1.0
         if run.plan.budget is None:
             self._limit = math.inf
         mu = None if run.plan.budget is None else run.plan.budget.mu
@@ -137,7 +150,7 @@ class Estimation:
         return bound if self._in_units else 1.0
 
     def start(self) -> Waiting[FloatArray]:
-        """Release the geometry, and return theta of the model 0."""
+        """Release the geometry, and return theta of the model 0, or of the mean count."""
         objective, unit = self._run.objective, self._unit(self._C)
         W, J, self._stretch = yield from self._geometry()
         self.W, self._bound = W / unit, self._C / unit
@@ -145,12 +158,32 @@ class Estimation:
         penalty = objective.l2 * self._n * objective.penalized
         self._penalty = (self.W.T * penalty) @ self.W
         self._J, self._std = self._top * self._n * J / unit**2 + self._penalty, 0.0
-        return np.zeros(self.W.shape[1])
+        if not isinstance(self._loss, LogLink):
+            return np.zeros(self.W.shape[1])
+        yield from self._sum_targets()
+        low, high = self._loss.low, self._loss.high
+        return min(max(math.log(self._targets / self._n), low), high) * self._constant()
+
+    def _sum_targets(self) -> Waiting[None]:
+        assert isinstance(self._loss, LogLink)
+        most = self._loss.max_target
+        targets = partial(target_vectors, most)
+        total, std = yield Sum(TARGETS, targets, 1, 0.5, self._mus[_RESIDUALS])
+        if most < math.inf:
+            total, std = most * (total + 0.5 * self._n), most * std
+        self._targets = max(float(total[0]), std, 1e-9 * self._n)
+
+    def _constant(self) -> FloatArray:
+        """Return theta of the margin 1 in every row, of data with an intercept."""
+        same = np.column_stack([self.W, public_combinations(self._data)])
+        last = np.eye(self._data.d)[-1]
+        found: FloatArray = np.linalg.lstsq(same, last)[0][: self.W.shape[1]]
+        return found
 
     def step(self, t: int, theta: FloatArray) -> Waiting[tuple[FloatArray, FloatArray]]:
         """Release scores and curvatures at theta; return the sum of gradients and the direction."""
         left = self._steps - t
-        if t == 1 or left == 2:
+        if self._loss.name not in BOUNDED and (t == 1 or left == 2):
             yield from self._limit_residuals(self.W @ theta, last=left == 2)
         scores = self._scores(self.W @ theta)
         if t:
@@ -164,20 +197,20 @@ class Estimation:
         g = self._k * g + self._penalty @ theta
         self._seen = [*self._seen[-1:], (theta, g, self._k * std)]
         direction = self._inverse() @ g
-        if t == 0 and self._loss.name == "logistic" and self._data.intercept:
+        if t == 0 and self._loss.name in BOUNDED and self._data.intercept:
             direction = -self._of_normal_rows(g, direction, std)
         return g, direction
 
     def _of_normal_rows(self, g: FloatArray, direction: FloatArray, std: float) -> FloatArray:
-        """Return the logistic model that normal rows would have with the score g at 0.
+        """Return the step to the model that normal rows would have with the score g at the start.
 
         Newton's steps from 0 would reach the log odds of a rare outcome by 1 or so each.
         """
-        r, last = len(g), np.eye(self._data.d)[-1]
-        same = np.column_stack([self.W, public_combinations(self._data)])
-        constant = np.linalg.lstsq(same, last)[0][:r]  # theta of the margin 1 in every row
+        r, constant = len(g), self._constant()
         moments = (self._J - self._penalty) / self._top
         weights = max(float(constant @ moments @ constant), 0.5)
+        if self._loss.name == "poisson":
+            return self._of_normal_counts(g, direction, constant, moments, weights)
         noise = std * float(np.linalg.norm(constant)) / weights
         least = min(max(2.0 * noise, 0.5 / self._n), 0.5)
         rate = min(max(0.5 - float(constant @ g) / weights, least), 1.0 - least)
@@ -189,6 +222,32 @@ class Estimation:
         level, spread = logistic_of_normal(rate, seen)
         return level * constant + spread / max(math.sqrt(max(variance, 0.0)), 1e-300) * slopes
 
+    def _of_normal_counts(
+        self,
+        g: FloatArray,
+        direction: FloatArray,
+        constant: FloatArray,
+        moments: FloatArray,
+        weights: float,
+    ) -> FloatArray:
+        """Return the same of counts: the start's means sum to g above the targets.
+
+        Where they are those of the targets, a Newton step has the slopes of normal rows, of which
+        the mean of exp(z) is exp(var(z) / 2).
+        """
+        std = self._seen[-1][2]
+        noise = std * float(np.linalg.norm(constant))
+        means = max(self._targets + float(constant @ g), noise, 0.1 * self._targets)
+        scale = self._top * weights / self._targets
+        slopes = -scale * direction
+        slopes -= float(constant @ moments @ slopes) / weights * constant
+        variance = float(slopes @ moments @ slopes) / weights
+        of_noise = (scale * std) ** 2 * float(np.trace(self._inverse())) / (self._top * weights)
+        seen = min(math.sqrt(max(variance - of_noise, 0.0)), _SPREAD)
+        level = math.log(self._targets / means)
+        level = min(max(level, -_LARGEST_LEVEL), _LARGEST_LEVEL) - 0.5 * seen**2
+        return level * constant + seen / max(math.sqrt(max(variance, 0.0)), 1e-300) * slopes
+
     def _inverse(self) -> FloatArray:
         """Return the inverse of J, of no eigenvalue that may be noise."""
         least = _FLOOR_OF_J * self._std * math.sqrt(2.0 * len(self._J))
@@ -198,9 +257,8 @@ class Estimation:
         """Release squared scores, and return the estimate w with its covariance."""
         run, W, final, s_J = self._run, self.W, self._inverse(), self._std
         theta, share, s2 = _combined(self._seen, final)
-        likely = self._loss.name == "logistic"
-        top = self._top if likely else self._k**2
-        rows = partial(square_rows, self._rows, self._scores(W @ theta), top, likely)
+        top = self._top if self._likely else self._k**2
+        rows = partial(square_rows, self._rows, self._scores(W @ theta), top, self._likely)
         Q, s_Q = yield self._outer(SQUARES, rows, self._mus[_SQUARES])
         known, unknown = self._directions()
         final = known @ (known.T @ final @ known) @ known.T
@@ -212,7 +270,8 @@ class Estimation:
         noise = s2 * inverse @ inverse
         noise += share**2 * inverse @ _squared_noise(before, s_J) @ inverse
         size = self._stretch / self._unit(self._C)  # of a row, in the mean
-        lost = (self._k / size) ** 2 * unknown @ unknown.T  # margins may be wrong by k
+        far = self._k if run.objective.has_units else 1.0
+        lost = (far / size) ** 2 * unknown @ unknown.T  # margins may be wrong by that
         total = sandwich + noise + lost
         weighted = run.plan.budget is not None and self._stretch == 1.0  # then rows may exceed C
         return W @ theta, Inference(
@@ -223,7 +282,8 @@ class Estimation:
         """Whether curvatures changed at the last step, beyond what their noise explains."""
         (before, s), (last, std) = self._matrices
         change, noise = float(np.trace(before - last)), math.hypot(s, std) * math.sqrt(len(last))
-        return abs(change) > _MOVING * max(float(np.trace(last)), 0.0) + 2.0 * noise
+        share = _MOVING_COUNTS if self._loss.log_link else _MOVING
+        return abs(change) > share * max(float(np.trace(last)), 0.0) + 2.0 * noise
 
     def _directions(self) -> tuple[FloatArray, FloatArray]:
         """Return the directions that are known, and those whose curvature may be noise or that have
@@ -319,7 +379,8 @@ def divided(
 ) -> tuple[list[float | None], list[float | None], list[float | None]]:
     """Divide mu over what is released once, and over curvatures and scores of the steps."""
     shares = [*_SHARES[:-2], *_parts(_CURVATURES, steps - 1, _SHARES[-2])]
-    shares += _parts(_SCORES, steps, _SHARES[-1])
+    of_scores = _SCORES_OF_COUNTS if loss == "poisson" else _SCORES
+    shares += _parts(of_scores, steps, _SHARES[-1])
     counts = [1] * len(shares)
     counts[_MEANS], counts[_RESIDUALS] = int(intercept), RESIDUAL_SUMS[loss]
     mus: list[float | None] = [None] * len(shares)

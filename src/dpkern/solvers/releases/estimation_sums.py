@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from dpkern._typing import FloatArray
 from dpkern.data.transform import one_silo
 from dpkern.kernels import Data
 from dpkern.kernels._blocks import Request, hessian_steps, rounded_once, totals
-from dpkern.kernels.glm import loss_derivatives
+from dpkern.kernels.glm import loss_parts
 from dpkern.kernels.grids import hessian_row_grid
 from dpkern.models.losses import Loss, get_loss
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum, saturated, vector_steps
@@ -32,6 +32,8 @@ Result = TypeVar("Result")
 #: A function of a block that returns a row of each of its records and a factor of it, from this
 #: record alone.
 RecordRows = Callable[[Data], tuple[FloatArray, FloatArray]]
+#: Losses whose derivatives have a bound that is that of scores.
+BOUNDED = ("logistic", "poisson")
 # Entries of rows that are multiplied together, a cache full.
 _ENTRIES = 1 << 17
 
@@ -187,7 +189,7 @@ class _OfBlock(ABC):
 class Rows(_OfBlock):
     """The rows W^T x (n, r), each from its record alone, and their weights.
 
-    A product with a matrix would give a row other bits in another place.
+    A product with a matrix would give a row other bits in another place. They have no offsets.
     """
 
     @staticmethod
@@ -195,9 +197,10 @@ class Rows(_OfBlock):
         part: Data, W: FloatArray, bound: float, n_threads: int | None
     ) -> tuple[FloatArray, FloatArray]:
         columns = np.empty((W.shape[1], part.n))
-        square = np.zeros(part.n)
+        square, given = np.zeros(part.n), cast(Any, part)
+        rows = given.without_offsets()
         for k, w in enumerate(W.T):
-            columns[k] = _margins(part, np.ascontiguousarray(w), n_threads)
+            columns[k] = _margins(rows, np.ascontiguousarray(w), n_threads)
             square += columns[k] * columns[k]
         U = np.ascontiguousarray(columns.T)
         if math.isinf(bound):
@@ -206,19 +209,20 @@ class Rows(_OfBlock):
 
 
 class Scores(_OfBlock):
-    """phi' and phi'' of every record at w, cut to a limit."""
+    """phi' and phi'' of every record at w, cut to a limit, times its weight."""
 
     @staticmethod
     def _of(
         part: Data, w: FloatArray, loss: Loss, limit: float, n_threads: int | None
     ) -> tuple[FloatArray, FloatArray]:
-        z, y = _margins(part, w, n_threads), part.y
-        if loss.name == "logistic":
-            s = loss_derivatives(y, z, loss="logistic")
-            return s, np.abs(s) * (1.0 - np.abs(s))
-        r = z - y
-        within: FloatArray = (np.abs(r) <= limit).astype(np.float64)
-        return np.clip(r, -limit, limit), within
+        z, y, weight = _margins(part, w, n_threads), part.y, part.record_weight
+        if loss.name in BOUNDED:
+            _, s, q = loss_parts(y, z, loss)
+            q = np.abs(s) * (1.0 - np.abs(s)) if loss.name == "logistic" else q
+        else:
+            r = z - y
+            s, q = np.clip(r, -limit, limit), (np.abs(r) <= limit).astype(np.float64)
+        return (s, q) if weight is None else (s * weight, q * weight)
 
 
 def _margins(part: Data, w: FloatArray, n_threads: int | None) -> FloatArray:
@@ -260,6 +264,14 @@ def residual_vectors(
         z = _margins(part, w, n_threads) - part.y
         r: FloatArray = np.minimum(z * z / target**2, 1.0) - 0.5
     return r[:, np.newaxis], np.ones(len(r))
+
+
+def target_vectors(most: float, part: Data) -> tuple[FloatArray, FloatArray]:
+    """Return weighted targets over the largest one, less 1/2, or as they are where none is."""
+    weight = np.ones(part.n) if part.record_weight is None else part.record_weight
+    if math.isinf(most):
+        return part.y[:, np.newaxis], weight
+    return (weight * np.clip(part.y / most, 0.0, 1.0) - 0.5)[:, np.newaxis], np.ones(part.n)
 
 
 def _slices(vectors: RecordRows, part: Data) -> Callable[[slice], FloatArray]:
