@@ -211,8 +211,8 @@ _ABOUT = """\
 mean of coefficients and of the ones with the least and the most; the median width over that without
 privacy, of the coefficient in the middle; and the median standard error over the standard deviation
 of the estimates. Not answered is where the noise hides what is to be known: coverage is then of the
-rest. Counts ("poisson") have the mean 0.2, of means from 0.01 to 1, times exposures from 0.1 to 1 in
-one design, a variance above their mean, and count as 4 where they are more.
+rest. Counts ("poisson") have the mean 0.2, of means from 0.01 to 1, times exposures from 0.1 to 1
+in one design, a variance above their mean, and count as 4 where they are more.
 """
 
 
