@@ -256,6 +256,7 @@ def newton() -> Iterator[Case]:
     yield run("silo/clip", trust="silo")
     yield run("silo/add_remove", "csr", trust="silo", **HIDDEN)
     yield run("colluding", colluding=1)
+    yield run("counts", "dense-counts", loss=Poisson(-2.0, 1.5, 6.0))
     run = functools.partial(case, "double_noise_newton")
     for variant in ("add", "clip"):
         yield run(variant, variant=variant)
