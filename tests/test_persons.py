@@ -464,6 +464,16 @@ def test_long_ids_of_decimals_are_of_different_people():
     assert schema.persons({"a": [0, 1, 0], "who": ids}).tolist() == list(map(str, ids))
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.int64, float, str, object])
+def test_codes_of_missing_ids_are_refused_in_every_type(kind):
+    """Those of whole numbers too: a person without an id in some rows would have more of them."""
+    columns = [dpk.data.Column("a", "number", lo=0, hi=1), dpk.data.Column("who", "person")]
+    table = {"a": [0, 1, 0, 1], "who": np.array([7, -9, 7, -9]).astype(kind)}
+    assert len(dpk.Schema(columns, missing=["?", "-99", "007"]).persons(table)) == 4
+    with pytest.raises(ValueError, match=r"column 'who' must name the person .* 2 missing"):
+        dpk.Schema(columns, missing=["?", "-9"]).persons(table)
+
+
 def test_missing_ids_are_refused(tmp_path):
     path = tmp_path / "visits.csv"
     path.write_text("who,a,y\np1,1,0\n,2,1\np2,3,1\n")

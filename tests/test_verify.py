@@ -842,6 +842,31 @@ def test_a_single_silo_is_verified(solver, options):
     assert_verified(dpk.solve(solver, one, budget=BUDGET, **how, **options).privacy)
 
 
+@pytest.mark.parametrize(
+    ("solver", "options"),
+    [
+        ("minibatch_sgd", {"rounds": 4}),
+        ("minibatch_sgd", {"rounds": 4, "trust": "central"}),
+        ("local_sgd", {"rounds": 4, "local_steps": 2}),
+        ("prox_svrg", {"rounds": 7, "refresh_every": 2}),
+        ("spider", {"rounds": 4, "refresh_every": 3}),
+        ("spider", {"rounds": 4, "variant": "alternate"}),
+    ],
+)
+def test_other_numbers_of_silos_than_took_part_are_rejected(solver, options):
+    """Releases of silos show how many took part; elsewhere only impossible numbers show."""
+    how = {"trust": "silo", "clip": 1.0, "step_size": 0.1, "rng": 1, **options}
+    found = dpk.solve(solver, data("dense"), budget=BUDGET, participation=(1, 3, 2, 3), **how)
+    values = form(found.privacy)
+    assert dpk.verify(values).ok
+    others = [[1, 3, 2], [1, 3, 2, 3, 3], [1, 3, 2, 4], [1, 3, 2, -3], [1.0, 3, 2, 3], []]
+    if how["trust"] == "silo":
+        others += [[3, 3, 3, 3], [1, 2, 2, 3], 3, None]
+    for given in others:
+        other = values | {"declared": values["declared"] | {"participation": given}}
+        assert not dpk.verify(other | {"digest": digest(other)}).ok, given
+
+
 def test_a_round_without_active_blocks_has_no_release():
     how = {"rounds": 3, "activation": 1e-9, "blocks": 1, "clip": 1.0, "rng": 1}
     found = dpk.solve("fixed_point", data("dense"), budget=BUDGET, **how).privacy

@@ -8,7 +8,8 @@ from __future__ import annotations  # help() then shows type aliases by name
 
 import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Literal, cast
@@ -43,6 +44,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 _SCALES = ("linear", "log1p")
 _LEAST = {"weight": "at least 0", "exposure": "above 0"}
 OTHER, MISSING = "other", "missing"
+_WHOLE = re.compile(r"0|-?[1-9][0-9]*")  # what `text_of` returns of whole numbers
 
 #: The place of a feature and its value in every row; or the place of every row's indicator, and the
 #: features of the categories, which equal parts of 1 stand in where that place is negative.
@@ -364,6 +366,9 @@ class Column:
         """Return the values of a column of silos or persons, as numbers or as text."""
         values = _plain(values)
         if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
+            codes = [int(text) for text in missing if _WHOLE.fullmatch(text)]
+            absent = sum(int(np.count_nonzero(values == code)) for code in codes)
+            self._require_named(absent, values)
             return values
         texts = [text_of(value, self.name) for value in values]
         floats = [np.asarray(v) for v in values if isinstance(v, float | np.floating)]
@@ -374,13 +379,15 @@ class Column:
                 f"do not tell them apart, got {counted(joined, 'such float')} in "
                 f"{counted(len(texts), 'row')}: read the column as text"
             )
-        absent = sum(text is None or text in missing for text in texts)
+        self._require_named(sum(text is None or text in missing for text in texts), texts)
+        return np.array(texts)
+
+    def _require_named(self, absent: int, values: Sized) -> None:
         if absent:
             raise ValueError(
                 f"column {self.name!r} must name the {self.kind} of every record, got "
-                f"{counted(absent, 'missing value')} in {counted(len(texts), 'row')}"
+                f"{counted(absent, 'missing value')} in {counted(len(values), 'row')}"
             )
-        return np.array(texts)
 
     def to_numbers(self, values: Any, missing: frozenset[str]) -> Float64Array:
         """Return new floats, NaN where a value is missing; of dates the days since `since`."""

@@ -5,6 +5,7 @@ Of `dpkern verify`, and thus without an import of the ledger, the certificate an
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -52,7 +53,7 @@ class Family:
     messages : int or None
         Number of silos that send a message each; None for one about all the data.
     active : tuple of int
-        Numbers of messages that may be sent, where it is not all.
+        Numbers of messages that are sent, one a repetition, where it is not always all.
     vectors : pair of int or None
         Under a shuffler, the least and the largest number of vectors that are counted.
     unknown : tuple of str
@@ -96,7 +97,7 @@ class Family:
             r["draws"] != (None if of_one is None else of_one * r["dim"]) for r in releases
         ):
             yield "draws"
-        if not all(map(self._is_sent, releases)):
+        if not (all(map(self._is_sent, releases)) and self._are_sent(releases)):
             yield "messages of silos"
         elif not self._follow(releases, times):
             yield "sensitivity"
@@ -110,6 +111,14 @@ class Family:
             return self.messages in (None, 1)  # that of a single silo is about all data
         sent = sum(d > 0.0 for d in sensitivity)
         return len(sensitivity) == self.messages and sent in (self.active or (self.messages,))
+
+    def _are_sent(self, releases: Sequence[Values]) -> bool:
+        """Whether as many releases as declared, or at most, have each number of messages."""
+        sent = Counter[int]()
+        for r in releases if self.active else ():
+            sent[sum(d > 0.0 for d in as_list(r["sensitivity"]))] += r["times"]
+        declared = Counter(self.active)
+        return sent <= declared if self.ended else sent == declared
 
     def _is_counted(self, release: Values) -> bool:
         """Whether the counts of a shuffler are of these vectors, and as many coins as described."""

@@ -4,8 +4,9 @@ Of `dpkern verify`, and thus without an import of the solvers, the mechanisms an
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress, pairwise
 from typing import Any
 
 from dpkern.verification.declared_families import Family, Rows, Values
@@ -223,21 +224,24 @@ class DeclaredSolver(DeclaredRun):
         yield found
 
     def _minibatches(self) -> Iterator[Family]:
-        yield self._in_batches(GRADIENTS[0], self._count("rounds"))
+        yield self._in_batches(GRADIENTS[0], self._participants([1] * self._count("rounds")))
 
     def _variance_reduced(self) -> Iterator[Family]:
         """spider, and the two of SVRG, whose gradients are of all records."""
         T, q = self._count("rounds"), self._count("refresh_every")
-        length = T
+        length, anchored = T, "restarts" in self._declared
+        draws = range(T)  # where silos are drawn
         if self._declared.get("variant") == "alternate":
             T = length = 2 * T - 2
-            q = 2
-        elif "restarts" in self._declared:
+            q, draws = 2, range(-1, T, 2)
+        elif anchored:
             length = -(-T // self._count("restarts"))
-        fresh = sum(r % length % q == 0 for r in range(T))
-        yield self._in_batches(GRADIENTS[0], fresh, full="restarts" in self._declared)
-        if fresh < T:
-            yield self._differences(T - fresh)
+        fresh = [r % length % q == 0 for r in range(T)]
+        begins = [max(r, 0) for r in draws if not anchored or fresh[r]]
+        M = self._participants([end - r for r, end in pairwise([*begins, T])])
+        yield self._in_batches(GRADIENTS[0], [*compress(M, fresh)], full=anchored)
+        if not all(fresh):
+            yield self._differences([n for n, first in zip(M, fresh, strict=True) if not first])
 
     def _local_sgd(self) -> Iterator[Family]:
         rounds, K = self._count("rounds"), self._count("local_steps")
@@ -246,27 +250,34 @@ class DeclaredSolver(DeclaredRun):
             used = self._uses(rounds * K) if batches else rounds
             yield self._hidden(rounds, min(used, rounds))
         else:
-            yield self._in_batches(GRADIENTS[1], rounds * K, K)
+            yield self._in_batches(GRADIENTS[1], self._participants([K] * rounds), K)
 
     def _uses(self, batches: int) -> int:
         """Return in how many of so many batches in turn a record is at most."""
         b = self._count("batch_size")
         return max(-(-batches * b // n) for n in self.sizes)
 
+    def _participants(self, lengths: Sequence[int]) -> list[int]:
+        """Return how many silos take part in every release, drawn for so many of them each."""
+        m, given = len(self.sizes), self._of("participation")
+        M = [m] if given is None else as_list(given)
+        if len(M) not in (1, len(lengths)) or any(type(n) is not int or not 1 <= n <= m for n in M):
+            raise ValueError("participation")
+        M = M * len(lengths) if len(M) == 1 else M
+        return [n for n, length in zip(M, lengths, strict=True) for _ in range(length)]
+
     def _in_batches(
-        self, what: str, times: int, together: int = 1, *, full: bool = False
+        self, what: str, M: Sequence[int], together: int = 1, *, full: bool = False
     ) -> Family:
-        """Return sums over batches, in rounds of so many releases of the silos that take part."""
+        """Return sums over batches of so many silos, in rounds of so many releases."""
         sampling = "full" if full else self._of("sampling")
         sizes, in_turn = self.sizes, sampling in ("one_pass", "cyclic")
-        m, rounds = len(sizes), times // together
-        M = as_list(self._of("participation") or m)
+        m, times = len(sizes), len(M)
         more: dict[str, Any] = {"charged": times}
         if m > min(M) and self.trust == "silo":
             more |= {"active": () if in_turn else tuple(M), "unknown": ("rounds of one silo",)}
             if in_turn:  # the busiest silo takes part in so many rounds at least
-                taken = sum(M) if len(M) > 1 else rounds * M[0]
-                more["charged"] = -(-taken // m) * together
+                more["charged"] = -(-sum(M) // together // m) * together
         batches = sizes if sampling == "full" else [self._count("batch_size")] * m
         if in_turn:
             more["charged"] = min(more["charged"], self._uses(times))
@@ -276,9 +287,9 @@ class DeclaredSolver(DeclaredRun):
             return replace(self._about(what, times, 0.0, **more), least=None)
         return self._gradients(times, what, **more)
 
-    def _differences(self, times: int) -> Family:
+    def _differences(self, M: Sequence[int]) -> Family:
         """Return sums of differences, whose sensitivity depends on the distance of two models."""
-        found, declared = self._in_batches(DIFFERENCES, times), self._declared
+        found, declared = self._in_batches(DIFFERENCES, M), self._declared
         releases = [r for r in self._values["releases"] if r["what"] == DIFFERENCES]
         if any(least_of_differences(r, declared) is None for r in releases):
             found = replace(found, unknown=(*found.unknown, "sensitivity"))
