@@ -16,7 +16,14 @@ from bench.utility_text import Row, table
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.options import SHARED
 from dpkern.solvers.base.public_numbers import PublicNumbers
-from dpkern.solvers.base.settings import _BOLD_STEP, _EVERY_ROUND, _with_momentum, descent
+from dpkern.solvers.base.settings import (
+    _BOLD_STEP,
+    _EVERY_ROUND,
+    _MORE_ROUNDS,
+    _more,
+    _with_momentum,
+    descent,
+)
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 CONSTANTS = {
@@ -41,9 +48,10 @@ def moved(numbers: PublicNumbers, constant: str, factor: float) -> dict[str, Any
     taken = min(of["cap"] * cap, of["root"] * root / math.sqrt(numbers.dim)) / numbers.margin_noise
     noise = (of["clip"] * least, spread * taken, growth * taken * of["growth"])
     bold = of["step"] * _BOLD_STEP
-    most, noise = _with_momentum(numbers, _ROUNDS, bold / numbers.smoothness, noise)
+    rounds = round(_ROUNDS * _more(numbers, _MORE_ROUNDS))
+    most, noise = _with_momentum(numbers, rounds, bold / numbers.smoothness, noise)
     given["momentum"] = max(1.0 - (1.0 - most) / of["memory"], 0.0)
-    found = descent(numbers, given, rounds=_ROUNDS, bold=bold, noise=noise)
+    found = descent(numbers, given, rounds=rounds, bold=bold, noise=noise)
     # The rule's own momentum is the least for which a step is at most 1 / L.
     eta = found["step_size"] / (1.0 - given["momentum"])
     momentum = min(given["momentum"], max(0.0, 1.0 - 1.0 / (numbers.smoothness * eta)))
