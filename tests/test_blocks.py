@@ -291,7 +291,7 @@ def test_weighted_blocks_have_the_bits_of_memory(name, trust, monkeypatch):
     if name == "objective_perturbation":
         how |= {"budget": dpk.Budget(epsilon=8.0, delta=1e-3), "l2": 0.5}
     if "rounds" in declaration.own:
-        how["rounds"] = 3
+        how["rounds"] = 4
     same(dpk.solve(name, memory, **how), dpk.solve(name, blocks, **how))
 
 
@@ -302,7 +302,7 @@ def test_counts_with_exposures_have_the_bits_of_memory(bound):
     how = {"row_bound": 2.0, "task": "regression", "target_bound": bound, "intercept": True}
     memory, blocks, _, _ = in_mappings(X, y, groups, np.random.default_rng(1), **how)
     loss = Poisson(-3.0, 2.0, 6.0)
-    for name in ("local_newton", "gradient_descent"):
+    for name in ("local_newton", "gradient_descent", "newton_inference"):
         run = {"budget": BUDGET, "rng": 5, "loss": loss, "rounds": 4}
         same(dpk.solve(name, memory, **run), dpk.solve(name, blocks, **run))
 
@@ -333,7 +333,7 @@ def test_wrong_weights_of_blocks_are_named():
     with pytest.raises(ValueError, match="weight must be None for records in blocks, which have"):
         dpk.SiloData.from_blocks(plain, weight=np.ones(60), **how)
     with pytest.raises(ValueError, match="data must have neither weight nor margin_offset"):
-        dpk.solve("newton_inference", blocks, budget=BUDGET)
+        dpk.solve("objective_perturbation", blocks, budget=BUDGET)
 
 
 # --------------------------------------------------------------------------- the sums

@@ -125,6 +125,18 @@ def test_noise_in_margins_is_what_the_rule_says():
     assert few["rounds"] == round(300 * 25_000 * BUDGET.mu / 4000.0)
 
 
+def test_counts_take_no_more_rounds_and_no_more_noise():
+    """No line of log odds mends what noise does to an exponential."""
+    y = np.random.default_rng(0).poisson(0.5, 300_000)
+    data = make_data(n=300_000)
+    data = dpk.SiloData(data.X, y, data.offsets, row_bound=1.0, intercept=True, task="regression")
+    found = settings(run("gradient_descent", data, loss=dpk.losses.Poisson(-3.0, 2.0, 6.0)))
+    horizon = found["rounds"] * found["step_size"] / (1.0 - found["momentum"])
+    assert found["rounds"] == 300
+    assert found["momentum"] <= 0.95
+    assert (2.0 / data.n) * found["clip"] * horizon / BUDGET.mu <= 9.0
+
+
 def test_clips_of_newton_and_perturbed_objectives_grow_with_the_records():
     for name in ("local_newton", "objective_perturbation"):
         shares = []

@@ -257,10 +257,9 @@ def _with_momentum(
 
 
 def _is_private_linear(numbers: PublicNumbers) -> bool:
-    """Whether a linear model of labels is learnt with noise."""
-    return (
-        numbers.labels and numbers.mu < math.inf and not (numbers.hidden_layers or numbers.ordered)
-    )
+    """Whether a linear model of labels is learnt with noise, without a log link."""
+    others = numbers.hidden_layers or numbers.ordered or numbers.log_link
+    return numbers.labels and numbers.mu < math.inf and not others
 
 
 def _more(numbers: PublicNumbers, least: float) -> float:
