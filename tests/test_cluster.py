@@ -454,3 +454,19 @@ def test_parts_that_cannot_be_sent_are_refused(client):
     lock = threading.Lock()
     with pytest.raises(TypeError, match=r"parts\[1\] must be what can be sent to a worker"):
         dpk.Cluster(client, [[records()], lambda: [records(), lock]], **HOW)
+
+
+def test_no_record_makes_a_worker_raise():
+    """A target far beyond the loss's, and rows, weights and offsets of any size."""
+
+    def strict(worker, name, given, compute):
+        with np.errstate(all="raise"):
+            return compute()
+
+    rows = np.array([[1e300, -1e300], [1.0, 5e-324], [0.0, 0.0], [0.3, -0.7]])
+    block = {"X": rows, "y": [1e300, 0.0, -1e300, 2.0], "margin_offset": [1e300, -1e300, 0.0, 1.0]}
+    how = {"task": "regression", "row_bound": 1.5, "intercept": True, "max_weight": 1.0}
+    parts = [[block | {"weight": [1e-320, 1.0, 0.0, 0.5]}]]
+    data = module.Cluster(Client(["a"], strict), parts, **how).data
+    loss = dpk.losses.Poisson(-2.0, 2.0, max_target=1e-10)
+    assert solved(data, "newton_inference", rounds=4, loss=loss).inference is not None

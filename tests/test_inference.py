@@ -515,6 +515,8 @@ def test_what_has_no_standard_errors_is_refused_before_any_release(tmp_path):
         (bare, "auto", {}, "row_bound"),
         (without, "auto", {"loss": LOSSES["poisson"]}, "data must be with an intercept"),
         (counts, "auto", {"loss": "poisson"}, "loss must be with a max_target"),
+        (counts, "auto", {"loss": dpk.losses.Poisson(0.0, 80.0, 8.0)}, "targets of 1e.30 at most"),
+        (counts, "auto", {"loss": dpk.losses.Poisson(0.0, 1.0, 1e300)}, "targets of 1e.30 at most"),
         (counts, "auto", {"loss": dpk.losses.Gamma(max_target=4.0)}, "loss must be 'logistic'"),
         (unbounded, "auto", {}, "target_bound"),
         (data, "auto", {"loss": "smoothed_hinge"}, "loss must be 'logistic'"),
@@ -534,6 +536,18 @@ def test_what_has_no_standard_errors_is_refused_before_any_release(tmp_path):
 def test_a_fit_of_the_fewest_steps_has_a_true_certificate(name):
     result = fit(name, *records(name), rounds=4)
     assert dpk.verify(result.privacy.to_dict()).ok
+
+
+def test_noise_that_hides_counts_by_many_powers_of_ten_ends_no_run():
+    """Of means up to 1e29 and of long rows: what is released has squares beyond doubles."""
+    X, y = records("poisson", n=10)
+    for seed in range(10):
+        loss = dpk.losses.Poisson(0.0, 68.0, max_target=1e-300)
+        how = {"budget": dpk.Budget(mu=1e-6), "loss": loss, "rng": seed, "inference": True}
+        data = silo_data("poisson", X, y, feature_range=None, row_bound=1e40)
+        result = dpk.solve("auto", data, **how)
+        assert np.isfinite(result.w).all()
+        assert all(math.isnan(row.std_error) for row in result.summary())
 
 
 def test_a_summary_with_l2_says_that_it_is_penalised():

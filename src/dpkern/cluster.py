@@ -87,7 +87,8 @@ class Holder:
             self._rows[part] = pickle.loads(rows)
         if part not in self._rows:  # a new actor, of a worker that began again at its address
             return Answer(-1, part, None, None)
-        return _answer(number, part, lambda: self._rows[part].totals(pickle.loads(requests)))
+        with np.errstate(all="ignore"):  # no record ends a run that has released something
+            return _answer(number, part, lambda: self._rows[part].totals(pickle.loads(requests)))
 
 
 def _answer(number: int, part: int, compute: Callable[[], Any]) -> Answer:

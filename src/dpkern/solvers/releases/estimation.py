@@ -53,6 +53,8 @@ _LEAST_SEEN, _FAR = 0.25, 5.0
 # The largest standard deviation of margins at the start of a logistic or Poisson model, and by how
 # much the first step moves the log of all means, at most.
 _SPREAD, _LARGEST_LEVEL = 1.5, 5.0
+# The largest mean and target of a Poisson loss, whose noise is squared, over R too.
+_LARGEST_MEAN = 1e30
 # And the share of their trace by which curvatures may change at the last step: those of counts
 # change by as much as the means, of which noise in the step before moves all.
 _MOVING, _MOVING_COUNTS = 0.1, 0.2
@@ -107,6 +109,9 @@ def resolve_estimation(plan: RunPlan, objective: Objective) -> RunPlan:
         raise refuse("data", "with a row_bound", "the noise is for rows of that length")
     if loss.log_link and not math.isfinite(loss.lipschitz):
         raise refuse("loss", "with a max_target", "the noise is for targets of that size")
+    if loss.log_link and loss.lipschitz > _LARGEST_MEAN:
+        why = "the noise is for these, and its square must be a double"
+        raise refuse("loss", f"with means and targets of {_LARGEST_MEAN:g} at most", why)
     if objective.has_units and not math.isfinite(data.target_bound):
         raise refuse("data", "with a target_bound", "the noise is for targets of that size")
     return plan
@@ -242,7 +247,8 @@ class Estimation:
         slopes = -scale * direction
         slopes -= float(constant @ moments @ slopes) / weights * constant
         variance = float(slopes @ moments @ slopes) / weights
-        of_noise = (scale * std) ** 2 * float(np.trace(self._inverse())) / (self._top * weights)
+        std *= scale
+        of_noise = std * std * float(np.trace(self._inverse())) / (self._top * weights)
         seen = min(math.sqrt(max(variance - of_noise, 0.0)), _SPREAD)
         level = math.log(self._targets / means)
         level = min(max(level, -_LARGEST_LEVEL), _LARGEST_LEVEL) - 0.5 * seen**2
