@@ -364,8 +364,8 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     margins = _Margins(w, objective.n_threads)
     if isinstance(loss, LogLink):
         return LogMeans.of(loss, _Level(run, mu, None).find(loss, margins))
+    power = power_of_run(objective.n, data.m, plan.trust, plan.budget.mu)
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
-        power = power_of_run(objective.n, data.m, plan.trust, plan.budget.mu)
         if isinstance(loss, MLP):
             return _Scores(run, loss, w, mu, power).temperature()
         line = _Line(run, margins, float(np.linalg.norm(w)) * data.row_bound, mu)
