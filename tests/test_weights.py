@@ -305,6 +305,10 @@ def test_bad_weights_of_classes_are_refused_uncharged(given, said, tmp_path):
     several = DPLogisticRegression(class_weight={0: 2.0}, classes=[0, 1, 2], **how)
     with pytest.raises(ValueError, match="class_weight must be None for more than two classes"):
         several.fit(X, np.arange(300) % 3)
+    for other in ("aaa", "zzz"):  # before and beyond the classes
+        model.set_params(class_weight={"yes": 2.0})
+        with pytest.raises(ValueError, match="y must hold labels of classes only, got 1 other"):
+            model.fit(X, np.where(np.arange(300) == 3, other, y))
     assert not ledger.entries
 
 

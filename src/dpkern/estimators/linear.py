@@ -96,12 +96,11 @@ class _LinearClassifier(PrivateClassifier):
     def _weights(self, y: NDArray[Any], sample_weight: Any) -> Any:
         if self.class_weight is None:
             return sample_weight
-        own = np.asarray(self._class_weights())[np.searchsorted(self.classes_, y)]
-        return (
-            own
-            if sample_weight is None
-            else own * values_of_records("sample_weight", sample_weight, len(y))
-        )
+        first, second = self._class_weights()
+        of_class = np.where(y == self.classes_[1], second, first)  # other labels are refused later
+        if sample_weight is None:
+            return of_class
+        return of_class * values_of_records("sample_weight", sample_weight, len(y))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
