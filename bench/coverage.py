@@ -131,8 +131,8 @@ class Cell:
 
     def _fit(self, data: dpk.SiloData, seed: int | None) -> dpk.SolverResult:
         budget = None if seed is None else dpk.Budget(epsilon=self.epsilon, delta=self._delta)
-        own: dict[str, Any] = {"huber": dpk.losses.Huber(_HUBER), "poisson": _COUNTS}
-        loss = own.get(self.loss, self.loss)
+        losses: dict[str, Any] = {"huber": dpk.losses.Huber(_HUBER), "poisson": _COUNTS}
+        loss = losses.get(self.loss, self.loss)
         return dpk.solve("newton_inference", data, budget=budget, loss=loss, rng=seed)
 
     @property

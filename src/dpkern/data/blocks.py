@@ -324,13 +324,13 @@ def joined_passes(passes: Sequence[tuple[str, FirstPass]]) -> FirstPass:
                 )
             _add_sizes(sizes, found.sizes)
             if found.first is not None:
-                refuse_mixed(persons, own := found.first.numbers)
-                if not persons.isdisjoint(own):
+                refuse_mixed(persons, numbers := found.first.numbers)
+                if not persons.isdisjoint(numbers):
                     raise ValueError(
                         "parts must hold persons with all their records, got one with records in "
                         "two parts: divide the records by person, or read them in one process"
                     )
-                persons.update(own)
+                persons.update(numbers)
                 found.first.forget()
     return held[0][1]._replace(sizes=sizes) if held else FirstPass(None, sizes, False, None)
 

@@ -229,7 +229,7 @@ def counts(name: str, value: object) -> int | tuple[int, ...]:
         return count(name, value)
     if len(value) == 0:
         raise ValueError(f"{name} must not be an empty sequence")
-    return tuple(count(name, one) for one in value)
+    return tuple(count(name, number) for number in value)
 
 
 UNDECLARED = Option(declared=False)

@@ -78,6 +78,9 @@ _BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _ORDERED_STEP = 16.0, 16.0, 4.0, 4.0
 # in proportion, up to so many times.
 _MOMENTUM, _MEMORIES = 0.95, 6.0
 _MORE_ROUNDS, _MORE_NOISE, _MOST_MORE = 4000.0, 8000.0, 2.0
+# Of estimates from counts: the square of the bound of whitened rows over their dimension, by
+# mu^2 n / d, and the least.
+_LONG_COUNTS, _LEAST_LONG_COUNTS = 2e-4, 2.5
 # The horizon, in inverses of the penalties' strength, after which they have settled.
 _SETTLED = 3.0
 _MULTIPLIER = 3.0
@@ -489,11 +492,6 @@ def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]
     return descent(numbers, {**given, "rounds": R}, noise=noise)
 
 
-# Of estimates from counts: the square of the bound of whitened rows over their dimension, by
-# mu^2 n / d, and the least.
-_SCORES_OF_COUNTS, _FEW_LONG = 2e-4, 2.5
-
-
 def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of estimates with standard errors: the bound of whitened rows.
 
@@ -505,18 +503,18 @@ def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, An
     if numbers.trust == "silo":  # each has its own
         return {"rounds": 5}
     n = 2.0 / numbers.noise  # of records whose neighbours are replaced
-    kind = "counts" if numbers.log_link else "labels" if numbers.labels else "targets"
-    return {"clip": estimation_clip(n, numbers.mu, numbers.dim, kind), "rounds": 5}
+    how = {"labels": numbers.labels, "log_link": numbers.log_link}
+    return {"clip": estimation_clip(n, numbers.mu, numbers.dim, **how), "rounds": 5}
 
 
-def estimation_clip(n: float, mu: float, dim: int, kind: str) -> float:
-    """Return the bound of whitened rows for estimates from n records of this kind of targets."""
+def estimation_clip(n: float, mu: float, dim: int, *, labels: bool, log_link: bool) -> float:
+    """Return the bound of whitened rows for estimates from n records."""
     d = float(dim)
-    if kind == "counts":  # whose scores have a bound far above their size
-        return math.sqrt(d * min(max(_SCORES_OF_COUNTS * mu**2 * n / d, _FEW_LONG), 16.0))
+    if log_link:  # counts, whose scores have a bound far above their size
+        return math.sqrt(d * min(max(_LONG_COUNTS * mu**2 * n / d, _LEAST_LONG_COUNTS), 16.0))
     by_scores = 0.02 * mu**2 * n / d
     by_curvatures = 0.011 * mu * n / d**1.5
-    if kind == "labels":  # curvatures over the largest one, in the mean and in the least direction
+    if labels:  # curvatures over the largest one, in the mean and in the least direction
         by_curvatures = max(min(0.8 * by_curvatures, 3.0), 0.5 * by_curvatures)
     # Below 4, weights change what a model that is wrong estimates: for curvatures alone.
     c = min(max(min(max(by_scores, 4.0), by_curvatures), 1.5), 16.0)

@@ -91,10 +91,10 @@ def resolve_estimation(plan: RunPlan, objective: Objective) -> RunPlan:
         raise refuse("data", "with an intercept", "the fit begins at the level of the targets")
     if plan.trust == "silo" and is_auto(plan.arguments["clip"]):
         assert plan.budget is not None
-        kind = "targets" if objective.has_units else "counts" if loss.log_link else "labels"
-        how = plan.budget.mu, data.d, kind
+        clip_of = partial(estimation_clip, mu=plan.budget.mu, dim=data.d)
+        how = {"labels": not objective.has_units, "log_link": loss.log_link}
         of_replaced = 2.0 if plan.sizes_are_hidden else 1.0
-        clips = [estimation_clip(of_replaced * n, *how) for n in objective.sizes.tolist()]
+        clips = [clip_of(of_replaced * n, **how) for n in objective.sizes.tolist()]
         plan = plan.replace_arguments(clip=clips[0] if len(set(clips)) == 1 else tuple(clips))
     if plan.arguments["weights"] != "size" and data.m > 1:
         raise refuse("weights", "'size'", "every record counts once")
