@@ -53,6 +53,11 @@ def test_penalties_leave_what_was_learnt(task):
     assert np.mean(best["scores"][score]) > best["exact"][score] - 0.02
 
 
+def test_few_rare_labels_are_ranked_beside_a_strong_penalty():
+    cell = Cell("correlated", "rare", 8, 0.1, "auto", 1_000, 1.0)
+    assert np.mean(cell.scores(16, 1_000)["AUC"]) > 0.78
+
+
 def test_what_gets_worse_with_more_is_found():
     found = rows("gradient_descent", "regression", "uniform", 0.0, epsilons=(3.0,))
     few, many = found

@@ -49,8 +49,9 @@ _ORDERED_NOISE = (1e-4, 0.01, 0.1)
 # far from the constant.
 _FEW_COUNTS, _LEAST_OF_COUNTS = 2000.0, 0.05
 # The largest clip norm in row_bound |phi'(0)|, and that of labels where the horizon is that of
-# penalties, which must not outweigh clipped gradients: nothing is longer.
-_LARGEST_CLIP, _PENALIZED_CLIP = 1.0, 2.0
+# penalties, which must not outweigh clipped gradients: nothing is longer. It is smaller, in
+# proportion, below this n mu, where noise costs more than what is clipped.
+_LARGEST_CLIP, _PENALIZED_CLIP, _FEW_PENALIZED = 1.0, 2.0, 600.0
 # Clip norms of gradients in Newton's methods, where Hessians are clipped too or not, and of the
 # moments of labels; and that of labels in Newton's methods and objective perturbation, which grows
 # with (n mu)^(1/2) from this n mu on, up to the largest.
@@ -186,7 +187,9 @@ def clip_and_horizon(
     largest = _LARGEST_CLIP
     if numbers.pull * longest > _SETTLED:
         longest = _SETTLED / numbers.pull
-        largest = _PENALIZED_CLIP if numbers.labels else _LARGEST_CLIP
+        if numbers.labels:
+            penalized = _PENALIZED_CLIP * numbers.power / _FEW_PENALIZED
+            largest = min(max(penalized, _LARGEST_CLIP), _PENALIZED_CLIP)
     if is_auto(clip):
         start = numbers.row_bound * numbers.slope  # no gradient is longer at the start
         clip = min(max(growth * numbers.reach / longest, least * start), largest * start)
