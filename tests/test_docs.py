@@ -1,5 +1,6 @@
 """Every block of Python in the documentation runs, page by page, and links lead somewhere."""
 
+import codeop
 import importlib
 import json
 import os
@@ -56,6 +57,22 @@ def test_every_block_of_python_runs(source_tree, tmp_path, monkeypatch, capsys):
     assert found > 5
 
 
+def require_what_a_prompt_takes(blocks):
+    """Fail where the interactive interpreter would refuse a line, as after an indented one.
+
+    Blocks with blank lines within a body are for a file.
+    """
+    for block in (block for block in blocks if "\n\n    " not in block):
+        waiting: list[str] = []
+        for line in [*block.split("\n"), ""]:
+            waiting.append(line)
+            try:
+                complete = codeop.compile_command("\n".join(waiting), symbol="single")
+            except SyntaxError as error:
+                pytest.fail(f"{error} in\n{block}")
+            waiting = waiting if complete is None else []
+
+
 @pytest.mark.docs
 @pytest.mark.parametrize("page", [
     *("tutorials/adult", "tutorials/hospitals", "tutorials/lasso", "tutorials/study"),
@@ -73,6 +90,7 @@ def test_visible_cells_of_a_tutorial_run_as_pasted(page, source_tree, tmp_path, 
             (tmp_path / name).symlink_to(Path(os.environ["DPKERN_DATA"], "adult", name))
         shutil.copy(source_tree / "examples" / "adult" / "schema.json", tmp_path)
     cells = CELL.findall((source_tree / "docs" / f"{page}.md").read_text())
+    require_what_a_prompt_takes(code for hidden, code in cells if not hidden)
     (tmp_path / "pasted.py").write_text("\n".join(code for hidden, code in cells if not hidden))
     command = [sys.executable, "-W", "ignore", "pasted.py"]
     monkeypatch.delenv("DPKERN_DATA", raising=False)
