@@ -215,10 +215,12 @@ def _draw(rows: list[Row]) -> bytes:
     axes = figure.subplots()
     bars = axes.barh(
         [f"{row['kernel']}, {row['size']}" for row in shown],
-        [row["ratios"]["numpy"] for row in shown],
+        [row["ratios"]["numpy"] - 1.0 for row in shown],
+        left=1.0,
         color="#0072B2",
     )
-    axes.bar_label(bars, fmt="%.1f", padding=3, fontsize=8)
+    said = [f"{row['ratios']['numpy']:.1f}" for row in shown]
+    axes.bar_label(bars, said, padding=3, fontsize=8)
     axes.axvline(1.0, color="#444444", linewidth=1.1, linestyle=(0, (6, 3)))
     axes.set_xscale("log")
     axes.set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])

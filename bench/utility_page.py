@@ -40,9 +40,13 @@ _STYLES = {
     "auto": {"color": "#0072B2", "marker": "o", "linestyle": "-"},
     "tuned on the test set": {"color": "#D55E00", "marker": "s", "linestyle": "--"},
     "auto, add or remove": {"color": "#56B4E9", "marker": "v", "linestyle": ":"},
-    "best rival": {"color": "#009E73", "marker": "^", "linestyle": "-."},
+    "diffprivlib or Opacus": {"color": "#009E73", "marker": "^", "linestyle": "-."},
 }
 
+_PICTURE = """\
+Bars are standard errors. A curve may lie above the exact minimiser, which has neither privacy nor a
+penalty, and is not what generalises best.
+"""
 _TABLE = f"""\
 Test accuracy of `{SHOWN}` in percent, auto / tuned on the test set, by epsilon. The row bound is
 declared, not read off the records: {{bounds}}. The constants of the rules were fitted on the sets
@@ -117,6 +121,7 @@ def text(page: Path) -> str:
         "# What accuracy to expect of the defaults\n",
         _expectations(cells, facts, names),
         f"![accuracy over epsilon](figures/{page.stem}.png)\n",
+        wrapped(_PICTURE),
         _main_table(cells, facts, names),
         _probabilities(cells["probabilities"], names),
         "## What to do with it\n",
@@ -335,7 +340,7 @@ def _rivals_method(rival: Cells, names: list[str]) -> str:
 
 
 def _draw(cells: dict[str, Cells], facts: dict[str, Row], names: list[str]) -> bytes:
-    """A panel for each set: `gradient_descent`, tuned, the best rival, and two levels."""
+    """A panel for each set: `gradient_descent`, tuned, the better rival, and a level."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter, NullLocator
@@ -350,17 +355,15 @@ def _draw(cells: dict[str, Cells], facts: dict[str, Row], names: list[str]) -> b
         axes.set_visible(False)
     for name, axes in zip(names, panels.flat, strict=False):
         epsilons = sorted({key[2] for key in cells["auto"] if key[0] == name})
-        for label, key, dashes in (
-            ("no privacy", "no_privacy", (6, 3)),
-            ("majority class", "majority", (1, 2)),
-        ):
-            level = {"color": "#444444", "linewidth": 1.1, "linestyle": (0, dashes), "zorder": 1}
-            legend[label] = axes.axhline(100.0 * facts[name][key], **level)
+        level = {"color": "#444444", "linewidth": 1.1, "linestyle": (0, (6, 3)), "zorder": 1}
+        legend["exact minimiser"] = axes.axhline(100.0 * facts[name]["no_privacy"], **level)
+        said = f"larger class: {percent(facts[name]['majority'])}"
+        axes.text(0.97, 0.05, said, transform=axes.transAxes, fontsize=8, ha="right")
         curves = {
             "auto": _curve(cells["auto"], name, (SHOWN,)),
             "tuned on the test set": _curve(cells["tuned"], name, (SHOWN,)),
             "auto, add or remove": _curve(cells["add_remove"], name, (SHOWN,)),
-            "best rival": _curve(cells["rival"], name, tuple(_LABELS)),
+            "diffprivlib or Opacus": _curve(cells["rival"], name, tuple(_LABELS)),
         }
         for z, (label, curve) in enumerate(curves.items()):
             if curve:

@@ -815,6 +815,11 @@ def test_the_band_of_a_run_is_that_of_its_noise(tmp_path):
         low, high = result._noise_band()
         norms = np.array(result.history["gradient_norm"])
         assert 0.9 <= np.mean((low < norms) & (norms < high)) <= 0.99
+    recalibrated = dpk.solve(
+        "gradient_descent", data("dense"), budget=dpk.Budget(mu=5.0), loss="logistic", rng=3
+    )
+    assert recalibrated.calibration is not None
+    assert recalibrated._noise_band() is not None
     pytest.importorskip("matplotlib")
     for id in ("minibatch_sgd/monitor/public", "gradient_descent/monitor/train"):
         other = runs()[id].run(1)

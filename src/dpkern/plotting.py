@@ -10,11 +10,10 @@ from typing import Any, TypeAlias
 
 from dpkern._files import refuse_unwritable, replacing
 
-# Okabe and Ito's colour-blind safe palette; markers and line styles distinguish solvers that share
-# a colour.
+# Okabe and Ito's colour-blind safe palette.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v", "P")
-_LINES = ("-", "--", "-.", ":")
+# Solvers of a plan that have a colour.
+_NAMED = 4
 
 #: Where a figure is written, as PNG and atomically; None writes none.
 Path: TypeAlias = str | os.PathLike[str] | None
@@ -240,7 +239,7 @@ def plot_trade_off(
         axes.plot(*zip(*allowed, strict=True), color=_COLOURS[0], linewidth=2.0, label="certified")
         region = {"color": _COLOURS[0], "alpha": 0.12, "linewidth": 0, "label": "not allowed"}
         axes.fill_between(*zip(*allowed, strict=True), **region)
-    style = {"color": _COLOURS[1], "linewidth": 1.6, "linestyle": _LINES[0]}
+    style = {"color": _COLOURS[1], "linewidth": 1.6, "linestyle": "-"}
     axes.plot(*zip(*errors, strict=True), label=attack, **style)
     style |= {"linewidth": 1.2, "linestyle": ":", "label": f"at most, confidence {confidence:g}"}
     if limits:
@@ -269,7 +268,7 @@ def plot_history(
     panels = figure.subplots(1, len(quantities), squeeze=False)[0]
     for axes, (name, values) in zip(panels, quantities.items(), strict=True):
         rounds = range(1, len(values) + 1)
-        marker = _MARKERS[0] if len(values) <= 30 else ""
+        marker = "o" if len(values) <= 30 else ""
         axes.plot(rounds, values, color=_COLOURS[0], marker=marker, markersize=4, linewidth=1.6)
         if name in bands:
             label = "noise alone, 95 %"
@@ -310,6 +309,8 @@ def plot_plan(
 ) -> Any:
     """Draw what is predicted, a panel per thing that varies and a curve of points per solver.
 
+    The first solver and the next three of a panel have colours, and the others are grey.
+
     `quantity` is what curves are of. Axes are logarithmic. Raises ImportError where matplotlib is
     not installed.
     """
@@ -318,13 +319,13 @@ def plot_plan(
     drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (varied, curves) in zip(drawn, panels.items(), strict=True):
         for i, (solver, points) in enumerate(curves.items()):
+            named = i < _NAMED
             axes.plot(
                 *zip(*points, strict=True),
-                label=solver,
-                color=_COLOURS[i % len(_COLOURS)],
-                linestyle=_LINES[i // len(_COLOURS) % len(_LINES)],
-                linewidth=2.6 if i == 0 else 1.3,
-                zorder=3 if i == 0 else 2,
+                label=solver if named else "others" if i == _NAMED else None,
+                color=_COLOURS[i] if named else "#BBBBBB",
+                linewidth=2.6 if i == 0 else 1.3 if named else 0.8,
+                zorder=3 if i == 0 else 2 if named else 1,
             )
         axes.set_xscale("log")
         axes.set_yscale("log")

@@ -385,8 +385,8 @@ class SolverResult:
         It is written as a PNG where a path is given.
 
         The gradient's norm has a band where it would be, 95 % of the time, were it noise alone, if
-        all that the run released are gradients of silos weighted by their sizes. What
-        `monitor="train"` tells is left out, since it is not private.
+        all that the rounds released are gradients of silos weighted by their sizes. What
+        `monitor="train"` tells is left out, since it is not private, and what never changes.
 
         Raises
         ------
@@ -395,7 +395,8 @@ class SolverResult:
         """
         from dpkern.plotting import plot_history
 
-        shown = {name: values for name, values in self._public_history().items() if values}
+        history = self._public_history()
+        shown = {name: values for name, values in history.items() if len(set(values)) > 1}
         band = self._noise_band()
         bands = {"gradient_norm": band} if band is not None else {}
         return plot_history(shown, bands, path, title=f"{self.solver}: {self.message}")
@@ -403,6 +404,7 @@ class SolverResult:
     def _noise_band(self) -> tuple[float, float] | None:
         """Return where the norm of the noise on a mean gradient is 95 % of the time."""
         declared, releases = self.privacy.declared, self.privacy.releases
+        releases = [r for r in releases if not r.what.startswith("recalibration")]
         if len(releases) != 1 or declared.get("weights") != "size":
             return None
         (release,) = releases
