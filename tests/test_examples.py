@@ -249,14 +249,18 @@ def spider_variants(load_script):
 def test_restated_algorithm_11_without_clip_and_noise_makes_gradient_steps(spider_variants):
     spider, variants = spider_variants
     p, model = spider.wisconsin(0), dpk.MLP(hidden=(5,))
-    silos, w, how = variants.silos_of(p), model.start(p.train), variants.Program(clip=np.inf)
+    silos, w, how = (
+        variants.silos_of(p),
+        model.start(p.train),
+        variants.Program(clip=np.inf, step=0.5),
+    )
     for method, updates in ((variants.algorithm_11, 8), (variants.minibatch_sgd, 5)):
         reference = w
         for _ in range(updates):
             means = [model.gradients(reference, X, y).mean(axis=0) for X, y in silos]
             reference = reference - 0.5 * np.mean(means, axis=0)
         assert np.abs(reference - w).max() > 0.1
-        found = method(how, silos, w, 0.5, 0.0, 5, 0)
+        found = method(how, silos, w, 0.0, 5, 0)
         np.testing.assert_allclose(found, reference, rtol=0, atol=1e-12)
 
 
@@ -300,10 +304,10 @@ def test_noise_of_restated_programs_is_the_printed_one(spider_variants):
     unit = variants.unit(p, 3.0, 0.5)
     assert unit == pytest.approx(printed.refresh[0], rel=1e-12)
     assert 2.0 * unit == pytest.approx(printed.difference(np.inf)[0], rel=1e-12)
-    # Without gradients two updates are by v and v + d, of two silos' noises: 2 v + d, or v + v'.
+    # Without gradients two updates of step 1 are by 2 v + d, or v + v', of two silos' noises.
     silos, none = variants.silos_of(p), variants.Program(clip=0.0)
     for method, variance in ((variants.algorithm_11, 4.0 + 4.0), (variants.minibatch_sgd, 2.0)):
-        ends = [method(none, silos, np.zeros(167), 1.0, unit, 2, seed) for seed in range(40)]
+        ends = [method(none, silos, np.zeros(167), unit, 2, seed) for seed in range(40)]
         found = np.mean(np.var(ends, axis=0, ddof=1))
         assert found == pytest.approx(0.5 * variance * unit**2, rel=0.1)
 
@@ -317,7 +321,8 @@ def test_clip_after_division_is_what_the_programs_gain_on_mnist(example, tmp_pat
     for name in ("SPIDER", "minibatch SGD"):
         before = rows[f"{name}: batches of 606, with replacement"]
         assert float(rows[f"{name}: clipped after division"]) < 0.7 * float(before)
-        printed = [rows[f"{name}: {kind}"] for kind in ("dpkern, printed noise", "as printed")]
+        kinds = ("dpkern, printed noise, L = 5", "as printed, L = 5")
+        printed = [rows[f"{name}: {kind}"] for kind in kinds]
         assert float(printed[0]) == pytest.approx(float(printed[1]), rel=0.25)
 
 

@@ -36,7 +36,8 @@ from tqdm import tqdm
 import dpkern as dpk
 
 EPSILONS = (0.75, 3.0, 12.0)
-ROUNDS, STEP, CLIP = 25, 1.0, 1.0  # of the authors' grid the largest step and the least clip norm
+# Of the authors' grid: the largest step, the least clip norm, and the next, for the check.
+ROUNDS, STEP, CLIP, CHECKED_CLIP = 25, 1.0, 1.0, 5.0
 
 Array = np.ndarray
 Silos = list[tuple[Array, Array]]  # features and labels, 0 or 1
@@ -48,6 +49,7 @@ class Program:
     """How a silo's mean gradient is computed: as printed, or with deviations of the programs."""
 
     clip: float = CLIP
+    step: float = STEP
     per_tensor: bool = False  # every weight matrix and every bias is clipped by itself
     batch: int | None = None  # records of a batch, drawn with replacement; None: all of them
     clip_after_division: bool = False  # by the batch's size: the clip norm is that much larger
@@ -122,28 +124,28 @@ def unit(p: Problem, epsilon: float | None, clip: float) -> float:
 
 
 def algorithm_11(
-    how: Program, silos: Silos, w: Array, step: float, sigma: float, rounds: int, seed: int
+    how: Program, silos: Silos, w: Array, sigma: float, rounds: int, seed: int
 ) -> Array:
     """2 (R - 1) updates, in pairs: by a gradient, and by that plus a difference."""
     rng = np.random.default_rng(seed)
     w2 = w
     v2 = silo_mean(how, silos, sigma, rng, w2)
     for r in range(rounds - 1):
-        w0, w1 = w2, w2 - step * v2
+        w0, w1 = w2, w2 - how.step * v2
         v1 = v2 + silo_mean(how, silos, 2.0 * sigma, rng, w1, w0)
-        w2 = w1 - step * v1
+        w2 = w1 - how.step * v1
         if r < rounds - 2:  # the last message is used by no model
             v2 = silo_mean(how, silos, sigma, rng, w2)
     return w2
 
 
 def minibatch_sgd(
-    how: Program, silos: Silos, w: Array, step: float, sigma: float, rounds: int, seed: int
+    how: Program, silos: Silos, w: Array, sigma: float, rounds: int, seed: int
 ) -> Array:
     """R updates."""
     rng = np.random.default_rng(seed)
     for _ in range(rounds):
-        w = w - step * silo_mean(how, silos, sigma, rng, w)
+        w = w - how.step * silo_mean(how, silos, sigma, rng, w)
     return w
 
 
@@ -195,23 +197,24 @@ METHODS: dict[str, tuple[str, Method]] = {
     "SPIDER": ("SPIDER, alternate", algorithm_11),
     "minibatch SGD": ("minibatch SGD", minibatch_sgd),
 }
-PRINTED = Program()
 BATCH = 606  # of 1238 records: n sqrt(24) / (2 sqrt(R))
+CHECK = (f"as printed, L = {CHECKED_CLIP:g}", {"clip": CHECKED_CLIP})
 # Each has the deviations of those before it.
 DEVIATIONS: list[tuple[str, dict[str, object]]] = [
-    ("as printed", {}),
+    ("as printed, L = 1", {"clip": CLIP}),
     ("every tensor clipped by itself", {"per_tensor": True}),
     (f"batches of {BATCH}, with replacement", {"batch": BATCH}),
     ("clipped after division", {"clip_after_division": True}),
     ("dropout", {"dropout": True}),
     ("silos' records with replacement", {"overlapping": True}),
+    ("step 2, which is not in the grid", {"step": 2.0}),
 ]
 
 
 def run(method: Method, how: Program, p: Problem, epsilon: float | None, seed: int) -> float:
     w = dpk.MLP(hidden=(p.hidden,), seed=seed).start(p.train)
     sigma = unit(p, epsilon, how.clip)
-    return error(p, method(how, silos_of(p), w, STEP, sigma, ROUNDS, seed))
+    return error(p, method(how, silos_of(p), w, sigma, ROUNDS, seed))
 
 
 def main() -> int:
@@ -238,14 +241,14 @@ def main() -> int:
     for name, (known, method) in METHODS.items():
         solver = OF_MNIST[known].solver
         variant = {"variant": "alternate"} if solver == "spider" else {}
-        same = variant | {"clip": CLIP, "step_size": STEP, "calibration": "paper"}
+        same = variant | {"clip": CHECKED_CLIP, "step_size": STEP, "calibration": "paper"}
         cells = [
             [100.0 * p.error(solve(p, solver, same, epsilon, s)) for s, p in enumerate(problems)]
             for epsilon in epsilons
         ]
-        show(f"{name}: dpkern, printed noise", cells)
-        how = PRINTED
-        for label, deviation in DEVIATIONS:
+        show(f"{name}: dpkern, printed noise, L = {CHECKED_CLIP:g}", cells)
+        how = Program()
+        for label, deviation in (CHECK, *DEVIATIONS):
             how = replace(how, **deviation)
             held = [p for p, _ in theirs] if how.overlapping else problems
             cells = [
