@@ -236,7 +236,9 @@ def main() -> int:
     except OSError as error:
         print(f"isrl_spider_variants.py: {error}", file=sys.stderr)
         return 2
-    print(f"MNIST, test error in percent, {splits} splits. NOT PRIVATE, but for dpkern's rows.")
+    print(
+        f"MNIST, test error in percent, {splits} splits. NOT PRIVATE, but for dpkern's sound rows."
+    )
     print(f"{'epsilon':50}" + "".join(f"{epsilon:15g}" for epsilon in epsilons))
     for name, (known, method) in METHODS.items():
         solver = OF_MNIST[known].solver

@@ -179,7 +179,7 @@ def main() -> int:
     draws = arguments.draws or (1 if arguments.quick else 10)
     epsilons = [*(EPSILONS[3::3] if arguments.quick else EPSILONS), None]
     began, p = time.perf_counter(), authors_problem()
-    print(f"Lasso, held-out objective, {draws} draws. NOT PRIVATE, but for dpkern's rows.")
+    print(f"Lasso, held-out objective, {draws} draws. NOT PRIVATE, but for dpkern's sound rows.")
     print(f"noiseless optimum {p.held_out(p.best):.3f}, w = 0 {p.held_out(np.zeros(D)):.3f}")
     show("epsilon", ["no noise" if epsilon is None else f"{epsilon:.2g}" for epsilon in epsilons])
     bar = tqdm(
