@@ -31,7 +31,6 @@ from isrl_spider import (
     public_pairs,
     solve,
 )
-from tqdm import tqdm
 
 import dpkern as dpk
 
@@ -190,7 +189,7 @@ def show(name: str, cells: list[list[float]]) -> None:
     shown = [
         f"{np.mean(cell):.1f} +- {np.std(cell, ddof=min(1, len(cell) - 1)):.1f}" for cell in cells
     ]
-    tqdm.write(f"{name:50}" + "".join(f"{cell:>15}" for cell in shown))
+    print(f"{name:50}" + "".join(f"{cell:>15}" for cell in shown))
 
 
 METHODS: dict[str, tuple[str, Method]] = {
