@@ -1,6 +1,7 @@
 """The examples run, and what they write agrees with what they say."""
 
 import functools
+import importlib
 import json
 import os
 import re
@@ -10,6 +11,9 @@ import sys
 
 import numpy as np
 import pytest
+
+import dpkern as dpk
+from dpkern.papers import noise
 
 PUBLIC = {
     **{"a9a": 123, "ijcnn1": 22, "adult": 48, "wisconsin": 9, "wdbc": 30},
@@ -182,6 +186,152 @@ def test_lasso_example_certifies_its_budget_where_sound_and_says_what_their_nois
         code, printed = (f"ADMM, {mode}, {kind}" for kind in ("code", "printed"))
         assert scores[code, 0.01] > 2.0 * scores[printed, 0.01]
         assert scores[code, most] < scores[printed, most]
+
+
+@pytest.fixture
+def load_script(source_tree, monkeypatch):
+    """Import a script of the papers, which imports others beside it."""
+    monkeypatch.syspath_prepend(source_tree / "examples" / "papers")
+    return importlib.import_module
+
+
+@pytest.mark.docs
+def test_restated_admm_without_its_deviations_is_that_of_dpkern(load_script):
+    lasso, variants = load_script("lasso_admm"), load_script("lasso_admm_variants")
+    p = variants.authors_problem()
+    how = {"clip": 100.0, "rounds": 20}  # no displacement is as long
+    repaired = functools.partial(
+        variants.admm, p, 0.0, 0, everybody=True, clip_norm=how["clip"], rounds=how["rounds"]
+    )
+    z = repaired(**variants.REPAIRED)[-1]
+    users = lasso.SAMPLED | {"participation": lasso.N_TRAIN}
+    setting = lasso.THEIRS | how | users | {"l1": 0.5 * p.alpha}
+    reference = lasso.solve(p.train, "admm", setting, None, 0).coef
+    assert np.abs(reference).max() > 0.5
+    np.testing.assert_allclose(z, reference, rtol=0, atol=1e-9)
+    for name, value in (("start", 10.0), ("threshold", 2.0 / lasso.N), ("carry", False)):
+        deviating = repaired(**variants.REPAIRED | {name: value})[-1]
+        assert np.abs(deviating - reference).max() > 1e-4
+
+
+@pytest.mark.docs
+def test_a_user_drawn_twice_has_two_turns(load_script):
+    users = np.array([4, 1, 4, 4, 0, 1])
+    groups = list(load_script("lasso_admm_variants").take_turns(users))
+    assert [sorted(group) for group in groups] == [[0, 1, 4], [1, 4], [4]]
+
+
+@pytest.mark.docs
+def test_restated_lasso_programs_have_the_bias_and_the_noise_of_the_page(example, tmp_path):
+    run = example("lasso_admm_variants.py", "--quick", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "NOT PRIVATE" in run.stdout
+    cell = r" +(\S+) \((\S+)\)"
+    rows = {
+        name.strip(): [float(value) for value in values]
+        for name, *values in re.findall(rf"^(.+?){3 * cell}$", run.stdout, re.MULTILINE)
+    }
+    assert len(rows) == 6
+    # The last iterates without noise.
+    assert rows["ADMM, code"][5] > 2.0 * rows["ADMM from z = 0, code"][5]
+    assert rows["ADMM from z = 0, code"][5] > 2.0 * rows["ADMM itself, code's noise"][5]
+    # The least of all iterates at epsilon 0.22: ADMM is ahead with the code's noise only.
+    assert rows["ADMM, code"][0] < rows["proximal gradient, code"][0]
+    assert rows["ADMM, root of it"][0] > rows["proximal gradient, root of it"][0]
+
+
+@pytest.fixture
+def spider_variants(load_script):
+    return load_script("isrl_spider"), load_script("isrl_spider_variants")
+
+
+@pytest.mark.docs
+def test_restated_algorithm_11_without_clip_and_noise_makes_gradient_steps(spider_variants):
+    spider, variants = spider_variants
+    p, model = spider.wisconsin(0), dpk.MLP(hidden=(5,))
+    silos, w, how = (
+        variants.silos_of(p),
+        model.start(p.train),
+        variants.Program(clip=np.inf, step=0.5),
+    )
+    for method, updates in ((variants.algorithm_11, 8), (variants.minibatch_sgd, 5)):
+        reference = w
+        for _ in range(updates):
+            means = [model.gradients(reference, X, y).mean(axis=0) for X, y in silos]
+            reference = reference - 0.5 * np.mean(means, axis=0)
+        assert np.abs(reference - w).max() > 0.1
+        found = method(how, silos, w, 0.0, 5, 0)
+        np.testing.assert_allclose(found, reference, rtol=0, atol=1e-12)
+
+
+@pytest.mark.docs
+def test_restated_programs_clip_a_record_or_its_tensors(spider_variants):
+    spider, variants = spider_variants
+    p, model = spider.wisconsin(0), dpk.MLP(hidden=(5,))
+    (X, y), w = variants.silos_of(p)[1], model.start(p.train)
+    g = model.gradients(w, X, y)
+    n, layers = len(y), (g[:, :155].reshape(-1, 5, 31), g[:, 155:].reshape(-1, 2, 6))
+
+    def clipped(rows, most):
+        norms = np.linalg.norm(rows.reshape(n, -1), axis=1)
+        shorter = np.minimum(1.0, most / np.maximum(norms, 1e-300))
+        return (rows.reshape(n, -1) * shorter[:, np.newaxis]).reshape(rows.shape)
+
+    most = float(np.median(np.linalg.norm(g, axis=1)))  # clips half of the records
+    whole = clipped(g, most).mean(axis=0)
+    how = variants.Program(clip=most)
+    divided = variants.Program(clip=most / n, clip_after_division=True)
+    for program in (how, divided):
+        found = variants.clipped_mean(program, w, X, y)
+        np.testing.assert_allclose(found, whole, rtol=0, atol=1e-14)
+    parts = [
+        np.concatenate([clipped(t, most) for t in (layer[..., :-1], layer[..., -1:])], axis=2)
+        for layer in layers
+    ]
+    by_tensor = np.hstack([part.mean(axis=0).ravel() for part in parts])
+    assert np.abs(by_tensor - whole).max() > 1e-3
+    found = variants.clipped_mean(variants.Program(clip=most, per_tensor=True), w, X, y)
+    np.testing.assert_allclose(found, by_tensor, rtol=0, atol=1e-14)
+
+
+@pytest.mark.docs
+def test_noise_of_restated_programs_is_the_printed_one(spider_variants):
+    spider, variants = spider_variants
+    p = spider.wisconsin(0)
+    n, claim = float(p.train.sizes.min()), {"epsilon": 3.0, "delta": p.delta}
+    how = {"clip": 0.5, "sizes": np.array([n]), "rounds": variants.ROUNDS, "refresh_every": 2}
+    printed = noise.Spider(claim, **how, alternate=True)
+    unit = variants.unit(p, 3.0, 0.5)
+    assert unit == pytest.approx(printed.refresh[0], rel=1e-12)
+    assert 2.0 * unit == pytest.approx(printed.difference(np.inf)[0], rel=1e-12)
+    # Without gradients two updates of step 1 are by 2 v + d, or v + v', of two silos' noises.
+    silos, none = variants.silos_of(p), variants.Program(clip=0.0)
+    for method, variance in ((variants.algorithm_11, 4.0 + 4.0), (variants.minibatch_sgd, 2.0)):
+        ends = [method(none, silos, np.zeros(167), unit, 2, seed) for seed in range(40)]
+        found = np.mean(np.var(ends, axis=0, ddof=1))
+        assert found == pytest.approx(0.5 * variance * unit**2, rel=0.1)
+
+
+@pytest.mark.docs
+def test_clip_after_division_is_what_the_programs_gain_on_mnist(example, tmp_path, real_data):
+    run = example("isrl_spider_variants.py", "--quick", cwd=tmp_path, data=real_data)
+    assert run.returncode == 0, run.stderr
+    assert "NOT PRIVATE" in run.stdout
+    rows = dict(re.findall(r"^(.+?)  +(\S+) \+- \S+$", run.stdout, re.MULTILINE))
+    for name in ("SPIDER", "minibatch SGD"):
+        before = rows[f"{name}: batches of 606, with replacement"]
+        assert float(rows[f"{name}: clipped after division"]) < 0.7 * float(before)
+        kinds = ("dpkern, printed noise, L = 5", "as printed, L = 5")
+        printed = [rows[f"{name}: {kind}"] for kind in kinds]
+        assert float(printed[0]) == pytest.approx(float(printed[1]), rel=0.25)
+
+
+@pytest.mark.docs
+def test_restated_programs_without_mnist_say_so_in_one_line(example, tmp_path):
+    run = example("isrl_spider_variants.py", "--quick", cwd=tmp_path, data=tmp_path)
+    assert run.returncode == 2
+    assert "mnist" in run.stderr
+    assert run.stderr.count("\n") == 1
 
 
 @pytest.mark.docs

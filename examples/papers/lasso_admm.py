@@ -60,20 +60,22 @@ class Problem:
     train: dpk.SiloData
     X_test: np.ndarray
     y_test: np.ndarray
+    alpha: float = ALPHA
 
     @functools.cached_property
     def best(self) -> np.ndarray:
         """The minimiser of the training objective. Not private."""
-        return solve(self.train, "admm", {"rounds": 2000, "prox_step": 1.0}, None, 0).coef
+        how = {"rounds": 2000, "prox_step": 1.0, "l1": 0.5 * self.alpha}
+        return solve(self.train, "admm", how, None, 0).coef
 
     def held_out(self, w: np.ndarray) -> float:
         residual = self.X_test @ w - self.y_test
-        return float(np.mean(residual**2) + ALPHA * np.abs(w).sum())
+        return float(np.mean(residual**2) + self.alpha * np.abs(w).sum())
 
     def objective(self, w: np.ndarray) -> float:
         """What is minimised: half of the objective on the training records. Not private."""
         residual = self.train.X @ w - self.train.y
-        return float(0.5 * np.mean(residual**2) + 0.5 * ALPHA * np.abs(w).sum())
+        return float(0.5 * np.mean(residual**2) + 0.5 * self.alpha * np.abs(w).sum())
 
 
 def problem(seed: int) -> Problem:
@@ -134,11 +136,10 @@ def solve(
         solver,
         data,
         loss="squared",
-        l1=0.5 * ALPHA,
         budget=None if epsilon is None else dpk.Budget(epsilon=epsilon, delta=DELTA),
         rng=seed,
         n_threads=1,
-        **setting,
+        **{"l1": 0.5 * ALPHA} | setting,
     )
 
 
