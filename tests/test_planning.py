@@ -330,9 +330,11 @@ def test_a_plan_of_standard_errors_says_what_is_to_be_expected(tmp_path):
         ({"trust": "silo"}, "trust must be 'central' with inference=True"),
         (
             {"loss": "smoothed_hinge"},
-            "loss must be 'logistic' or 'squared' or 'huber' or 'poisson'",
+            "loss must be 'logistic' or 'squared' or 'huber' or 'poisson' or 'gamma'",
         ),
         ({"loss": "poisson"}, "loss must have a max_target with inference=True"),
+        ({"loss": "smoothed_hinge"}, "or 'cloglog' or 'probit' with inference=True"),
+        ({"loss": dpk.losses.NegativeBinomial(max_target=3.0), "rate": -1.0}, "rate must be"),
         ({"loss": dpk.losses.Poisson(max_target=3.0), "rate": 60.0}, "rate must be within the"),
         ({"n_classes": 3}, "n_classes must be 2 with inference=True"),
         ({"l2": 0.1}, "l2 must be 0.0 with inference=True"),
