@@ -1416,6 +1416,10 @@ def test_counts_of_a_file_have_rate_ratios(capsys, tmp_path):
     out, _ = shown(capsys, [*plan, "--target-bound", "0,4", "--rate", "0.2"])
     assert "grow by about" in out
     assert "a bound of targets (--target-bound 0,Y)" in refused(capsys, *plan)
+    plan[plan.index("--loss") :] = ["--loss", "negative_binomial", "--inference"]
+    assert "a bound of targets (--target-bound 0,Y)" in refused(capsys, *plan)
+    out, _ = shown(capsys, [*plan, "--target-bound", "0,4", "--rate", "0.2"])
+    assert "grow by about" in out
 
 
 def test_costs_and_events_of_a_file_have_ratios(capsys, tmp_path):

@@ -280,12 +280,12 @@ def plan(
         check_choice("transport", transport, tuple(_TRANSPORTS))
     if m > n:
         raise ValueError(f"m must be at most the {n} records, got {m}")
-    if not math.isfinite(phi.smoothness):
-        raise ValueError(f"loss must have a bounded second derivative, got {phi.name!r}")
     if not isinstance(inference, bool | np.bool_):
         raise TypeError(f"inference must be True or False, got {inference!r}")
     if inference:
         _check_inference(phi, trust, K, l2, transport)
+    if not math.isfinite(phi.smoothness):
+        raise ValueError(f"loss must have a bounded second derivative, got {phi.name!r}")
     if rate is not None and not (inference and (phi.task == "classification" or phi.log_link)):
         why = "two classes or counts" if inference else "inference=True"
         raise ValueError(f"rate must be left out without {why}, got {rate!r}")
