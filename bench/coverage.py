@@ -242,7 +242,7 @@ of the estimates. Not answered is where the noise hides what is to be known: cov
 rest. Counts ("poisson") have the mean 0.2, of means from 0.01 to 1, times exposures from 0.1 to 1
 in one design, a variance above their mean, and count as 4 where they are more. Times ("gamma") have
 the mean 2, from 1 to 4 by the declared bounds, the shape 2, and count as 12 where they are more;
-counts of the negative binomial the dispersion 1 and the same bounds as the others; and hazards
+counts of the negative binomial the dispersion 1, and count as 4 where they are more; and hazards
 ("cloglog") the mean 0.2, up to 1.
 """
 
