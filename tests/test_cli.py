@@ -1416,6 +1416,38 @@ def test_counts_of_a_file_have_rate_ratios(capsys, tmp_path):
     out, _ = shown(capsys, [*plan, "--target-bound", "0,4", "--rate", "0.2"])
     assert "grow by about" in out
     assert "a bound of targets (--target-bound 0,Y)" in refused(capsys, *plan)
+    plan[plan.index("--loss") :] = ["--loss", "negative_binomial", "--inference"]
+    assert "a bound of targets (--target-bound 0,Y)" in refused(capsys, *plan)
+    out, _ = shown(capsys, [*plan, "--target-bound", "0,4", "--rate", "0.2"])
+    assert "grow by about" in out
+
+
+def test_costs_and_events_of_a_file_have_ratios(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    age = rng.uniform(20.0, 90.0, 20_000)
+    days = rng.gamma(4.0, 0.5 * np.exp((age - 55.0) / 70.0))
+    hazards = 0.2 * np.exp((age - 55.0) / 70.0)
+    dead = np.where(rng.random(len(age)) < -np.expm1(-hazards), "yes", "no")
+    rows = "\n".join(f"{a:.1f},{t:.3f},{e}" for a, t, e in zip(age, days, dead, strict=True))
+    (tmp_path / "stays.csv").write_text(f"age,days,dead\n{rows}\n")
+    number = {"name": "age", "kind": "number", "lo": 20, "hi": 90}
+    targets = {
+        "days": ({"kind": "target", "lo": 0, "hi": 10}, ["gamma", "--mean-range", "1,4"]),
+        "dead": ({"kind": "target", "classes": ["no", "yes"]}, ["cloglog"]),
+    }
+    for (name, (kind, loss)), head in zip(
+        targets.items(), ("ratio of means", "hazard ratio"), strict=True
+    ):
+        schema = tmp_path / f"{name}.json"
+        other = {"name": "dead" if name == "days" else "days", "kind": "ignore"}
+        columns = [number, {"name": name} | kind, other]
+        schema.write_text(json.dumps({"dpkern_schema": 1, "columns": columns}))
+        budget = ["--epsilon", "4", "--delta", "1e-6", "--noise-seed", "0", "--inference"]
+        file = ["fit", tmp_path / "stays.csv", "--schema", schema, *budget, "--loss", *loss]
+        out, _ = shown(capsys, file)
+        assert head in out
+        (line,) = [line.split() for line in out.splitlines() if line.split()[:1] == ["age"]]
+        assert abs(float(line[1]) - 1.0 / 70.0) < 4.0 * float(line[2])
 
 
 def test_a_remark_that_nobody_reads_ends_no_run(monkeypatch):

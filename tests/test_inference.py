@@ -14,16 +14,31 @@ from makers import BUDGET
 from threadpoolctl import threadpool_limits
 
 import dpkern as dpk
+from dpkern.models.losses import get_loss
 from dpkern.plotting import ForestRow, plot_forest
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
-from dpkern.solvers.releases.estimation import Estimation, logistic_of_normal
+from dpkern.solvers.releases.estimation import Estimation, labels_of_normal
+from dpkern.solvers.releases.estimation_sums import Scores
 
 LOSSES = {
     "logistic": "logistic",
     "huber": dpk.losses.Huber(0.5),
     "squared": "squared",
     "poisson": dpk.losses.Poisson(math.log(0.001), math.log(4.0), max_target=8.0),
+    "gamma": dpk.losses.Gamma(math.log(0.2), math.log(4.0), max_target=2.0),
+    "negative_binomial": dpk.losses.NegativeBinomial(1.0, max_target=8.0),
+    "probit": "probit",
+    "cloglog": dpk.losses.ComplementaryLogLog(0.5),
+}
+# Margins are a + b z, of z within 2 of 0, so that they are within these bounds.
+MARGINS = dict.fromkeys(("poisson", "negative_binomial"), (math.log(0.5), 1.0))
+MARGINS |= {"gamma": (math.log(0.5), 1.0 / 6.0), "cloglog": (-1.0, 0.5)}
+LABELS, MEANS = ("logistic", "probit", "cloglog"), ("poisson", "gamma", "negative_binomial")
+PROBABILITIES = {
+    "logistic": scipy.special.expit,
+    "probit": scipy.stats.norm.cdf,
+    "cloglog": lambda z: -np.expm1(-np.exp(z)),
 }
 each_loss = pytest.mark.parametrize("name", LOSSES)
 
@@ -32,17 +47,28 @@ def records(name, n=4000, seed=0, p=3):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1.0, 1.0, (n, p))
     z = X @ np.linspace(0.8, -0.5, p) - 0.3
-    if name == "logistic":
-        return X, np.where(rng.random(n) < scipy.special.expit(z), 1.0, -1.0)
-    if name == "poisson":
-        return X, rng.poisson(0.5 * np.exp(z)).astype(float)
-    return X, z + 0.4 * rng.standard_normal(n)
+    return X, np.minimum(responses(name, z, rng), 8.0)  # of counts the bound
+
+
+def responses(name, z, rng):
+    """Targets, of `MARGINS` of z."""
+    a, b = MARGINS.get(name, (0.0, 1.0))
+    if name in LABELS:
+        return np.where(rng.random(len(z)) < PROBABILITIES[name](a + b * z), 1.0, -1.0)
+    means = np.exp(a + b * z)
+    if name == "gamma":
+        return rng.gamma(8.0, means / 8.0)
+    if name == "negative_binomial":
+        means = means * rng.gamma(1.0, 1.0, len(z))
+    if name in MEANS:
+        return rng.poisson(means).astype(float)
+    return z + 0.4 * rng.standard_normal(len(z))
 
 
 def silo_data(name, X, y, **options):
     task = {"task": "classification", "classes": (-1.0, 1.0)}
-    if name != "logistic":
-        task = {"task": "regression"} | ({} if name == "poisson" else {"target_bound": 3.0})
+    if name not in LABELS:
+        task = {"task": "regression"} | ({} if name in MEANS else {"target_bound": 3.0})
     options = {"intercept": True, "feature_range": (-1.0, 1.0)} | task | options
     return dpk.SiloData(X, y, [0, len(y)], **options)
 
@@ -81,6 +107,18 @@ def reference(name, X, y, weight=1.0, offset=0.0):
             s, q = p - (y + 1.0) / 2.0, p * (1.0 - p)
         elif name == "poisson":
             s, q = np.exp(z) - y, np.exp(z)
+        elif name == "gamma":
+            s, q = 1.0 - y * np.exp(-z), y * np.exp(-z)
+        elif name == "negative_binomial":
+            m = np.exp(z)
+            s, q = (m - y) / (1.0 + m), (1.0 + y) * m / (1.0 + m) ** 2
+        elif name == "probit":
+            ratio = scipy.stats.norm.pdf(z) / scipy.stats.norm.cdf(y * z)
+            s, q = -y * ratio, ratio * (ratio + y * z)
+        elif name == "cloglog":
+            h = np.exp(z)
+            g = h / np.expm1(h)
+            s, q = np.where(y > 0.0, -g, h), np.where(y > 0.0, g * (h + g - 1.0), h)
         else:
             limit = 0.5 if name == "huber" else math.inf
             s, q = np.clip(z - y, -limit, limit), (np.abs(z - y) <= limit) * 1.0
@@ -108,7 +146,7 @@ def test_without_a_budget_estimates_are_the_usual_ones(name):
 def test_weights_and_offsets_of_records_are_those_of_the_estimate(name):
     X, y = records(name, n=40_000)
     rng = np.random.default_rng(1)
-    weight, offset = rng.uniform(0.1, 2.0, len(y)), rng.uniform(-1.0, 0.5, len(y))
+    weight, offset = rng.uniform(0.1, 2.0, len(y)), rng.uniform(-0.5, 0.5, len(y))
     of_records = {"weight": weight, "max_weight": 2.0, "margin_offset": offset}
     result = fit(name, X, y, budget=None, **of_records)
     w, covariance = reference(name, X, y, weight, offset)
@@ -165,14 +203,21 @@ def extremes(name, d, rng):
     """Rows and targets that move sums the most, or that might leave their bounds."""
     rows = [np.zeros(d), np.ones(d), -np.ones(d), np.full(d, 1e300), np.full(d, 1e-300)]
     rows += [rng.choice([-1.0, 1.0], d), 10.0 ** rng.uniform(-9, 9) * rng.standard_normal(d)]
-    y = rng.choice([-1.0, 1.0]) * (1.0 if name == "logistic" else 10.0 ** rng.uniform(-3, 6))
+    y = rng.choice([-1.0, 1.0]) * (1.0 if name in LABELS else 10.0 ** rng.uniform(-3, 6))
     offset = rng.choice([0.0, -1.0, 1.0, 40.0, -1e3, 1e300, -1e300])
     return rows[rng.integers(len(rows))], y, rng.choice([0.0, 1e-9, 0.5, 1.0]), offset
 
 
-@each_loss
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("name", "neighbours", "weighted"),
+    [
+        (name, neighbours, weighted)
+        for name in LOSSES
+        for neighbours in ("replace_one", "add_remove")
+        for weighted in (False, True)
+        if name in list(LOSSES)[:4] or weighted == (neighbours == "add_remove")
+    ],
+)
 def test_no_record_moves_a_sum_by_more_than_is_charged(releases, name, neighbours, weighted):
     """All releases at the same released numbers, in rational arithmetic."""
     made, replayed = releases
@@ -206,7 +251,28 @@ def test_no_record_moves_a_sum_by_more_than_is_charged(releases, name, neighbour
             share = moved(total, other) / Fraction(sensitivity) ** 2
             assert share <= 1, what
             largest[what] = max(largest.get(what, 0), share)
-    assert all(share > Fraction(1, 200) for share in largest.values()), largest
+    # Scores of these are as long as they can be at the ends of margins alone.
+    least = Fraction(1, 10_000 if name in ("gamma", "negative_binomial") else 200)
+    assert all(share > least for share in largest.values()), largest
+
+
+@each_loss
+def test_scores_and_curvatures_reach_their_bounds_and_no_more(name):
+    """Those that their sums are divided by, before any is cut to its length."""
+    loss = get_loss(LOSSES[name])
+    margins = [*np.linspace(-8.0, 8.0, 1601), 1e9, -1e9, 1e300, -1e300]
+    margins += [getattr(loss, bound, 0.0) for bound in ("low", "high")]
+    z = np.repeat(np.array(margins + [-z for z in margins]), 4)
+    y = np.tile([-1.0, 1.0, -1.0, 1.0] if name in LABELS else [0.0, 1.0, 8.0, -1e300], len(z) // 4)
+    data = silo_data(name, np.zeros((len(z), 1)), y, intercept=False, margin_offset=z)
+    s, q = Scores(np.ones(1), loss, 0.5, 1)(data)
+    if name in ("squared", "huber"):
+        assert np.abs(s).max() == 0.5
+        assert q.max() == 1.0
+        return
+    assert q.min() >= 0.0
+    assert 0.99 * loss.smoothness < q.max() <= loss.smoothness
+    assert 0.99 * loss.lipschitz < np.abs(s).max() <= loss.lipschitz
 
 
 def test_a_row_is_whitened_by_itself_to_the_bit(releases):
@@ -279,19 +345,16 @@ def test_threads_of_blas_change_no_bit():
 def test_intervals_cover_and_p_values_are_uniform(name):
     """Of 300 draws of responses and noise: the third coefficient is 0."""
     w, level = np.array([0.7, -0.5, 0.0]), -0.3
-    epsilon, n = 1.0, 6000
-    if name == "poisson":
-        epsilon, n, level = 4.0, 12_000, level + math.log(0.5)
+    epsilon, n = (4.0, 12_000) if name in (*MEANS, "probit", "cloglog") else (1.0, 6000)
+    a, b = MARGINS.get(name, (0.0, 1.0))
+    level, w = a + b * level, b * w
     rng, scores, p_values = np.random.default_rng(0), [], []
     X = rng.uniform(-1.0, 1.0, (n, 3))
     for k in range(300):
-        z = X @ w - 0.3
-        if name == "logistic":
-            y = np.where(rng.random(len(X)) < scipy.special.expit(z), 1.0, -1.0)
-        elif name == "poisson":  # of more variance than the likelihood's
-            y = rng.poisson(0.5 * np.exp(z) * rng.gamma(2.0, 0.5, len(X)))
-        else:
-            y = z + 0.4 * rng.standard_normal(len(X))
+        z = (X @ w + level - a) / b
+        # Counts have more variance than the likelihood's.
+        more = np.log(rng.gamma(2.0, 0.5, len(X))) if name == "poisson" else 0.0
+        y = responses(name, z + more, rng)
         result = fit(name, X, y, budget=dpk.Budget(epsilon=epsilon, delta=1e-6), rng=k)
         scores.append(z_scores(result, [level, *w]))
         p_values.append(result.summary()[3].p_value)
@@ -347,6 +410,48 @@ def test_rare_outcomes_have_standard_errors(outcome):
         )
 
 
+@pytest.mark.parametrize(
+    ("name", "loss", "a"),
+    [("probit", "probit", 2.0), ("cloglog", dpk.losses.ComplementaryLogLog(-1.0), -4.0)],
+)
+def test_rare_labels_of_other_links_have_standard_errors(name, loss, a):
+    rng, truth = np.random.default_rng(0), np.array([a, 0.6, -0.4, 0.2])
+    X = rng.uniform(-1.0, 1.0, (50_000, 3))
+    p = PROBABILITIES[name](X @ truth[1:] + a)
+    for k in range(5):
+        data = silo_data(name, X, np.where(rng.random(len(X)) < p, 1.0, -1.0))
+        result = dpk.solve("auto", data, budget=LARGE, loss=loss, rng=k, inference=True)
+        assert np.abs(z_scores(result, truth)).max() < 4.0
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_means_of_small_exposures_are_reached(name):
+    """From the mean target, which is a third of what it is for an exposure of 1."""
+    rng, truth = np.random.default_rng(0), np.array([math.log(0.5), 0.4, -0.2, 0.0])
+    X = rng.uniform(-1.0, 1.0, (60_000, 3))
+    offset = np.log(rng.choice([0.1, 0.2, 1.0], len(X)))
+    loss = dpk.losses.Gamma(math.log(0.02), 0.0, 2.0) if name == "gamma" else LOSSES[name]
+    means = np.exp(X @ truth[1:] + truth[0] + offset)
+    for k in range(5):
+        y = rng.gamma(8.0, means / 8.0) if name == "gamma" else rng.poisson(means) * 1.0
+        data = silo_data(name, X, y, margin_offset=offset)
+        result = dpk.solve("auto", data, budget=LARGE, loss=loss, rng=k, inference=True)
+        assert np.abs(z_scores(result, truth)).max() < 4.0
+
+
+def test_settings_of_counts_are_those_of_every_log_link():
+    """Of a silo by itself, and of the only one."""
+    X, y = records("negative_binomial")
+    found = [
+        dpk.solve(
+            "auto", silo_data("negative_binomial", X, y), budget=BUDGET, rng=0, inference=True,
+            loss=LOSSES[name], trust=trust,
+        ).parameters["clip"]
+        for name in ("negative_binomial", "poisson") for trust in ("central", "silo")
+    ]  # fmt: skip
+    assert len(set(found)) == 1
+
+
 @pytest.mark.statistical
 def test_intervals_of_rare_outcomes_cover():
     """Of 200 draws of an outcome of 2 per cent."""
@@ -361,14 +466,18 @@ def test_intervals_of_rare_outcomes_cover():
 
 
 @pytest.mark.parametrize(("a", "s"), [(0.3, 0.2), (-4.0, 1.0), (2.0, 1.4)])
-def test_the_start_is_the_logistic_model_of_normal_rows(a, s):
+@pytest.mark.parametrize("name", LABELS)
+def test_the_start_is_the_model_of_normal_rows(name, a, s):
+    p = PROBABILITIES[name]
+
     def moment(power):
         def of(z):
-            return z**power * scipy.special.expit(a + s * z) * math.exp(-z * z / 2.0)
+            return z**power * p(a + s * z) * math.exp(-z * z / 2.0)
 
         return scipy.integrate.quad(of, -12.0, 12.0)[0] / math.sqrt(2.0 * math.pi)
 
-    assert logistic_of_normal(moment(0), moment(1)) == pytest.approx((a, s), abs=0.01)
+    found = labels_of_normal(get_loss(name).probability, moment(0), moment(1))
+    assert found == pytest.approx((a, s), abs=0.01)
 
 
 def test_noise_is_for_rows_as_long_as_they_can_be():
@@ -479,7 +588,26 @@ def test_a_summary_shows_ratios_and_survives_a_file(tmp_path):
     assert text.splitlines()[0] in str(read)
     assert "<table>" in read.summary()._repr_html_()
     assert "ratio" not in str(fit("squared", *records("squared")).summary())
-    assert "rate ratio" in str(fit("poisson", *records("poisson")).summary())
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio", "model"),
+    [
+        ("poisson", "rate ratio", "Poisson regression"),
+        ("gamma", "ratio of means", "gamma regression"),
+        ("negative_binomial", "rate ratio", "negative binomial regression"),
+        ("probit", "", "probit regression"),
+        ("cloglog", "hazard ratio", "complementary log-log regression"),
+    ],
+)
+def test_a_summary_says_what_ratios_are(name, ratio, model, tmp_path):
+    result = fit(name, *records(name), budget=None)
+    assert result.summary().ratios == ratio
+    assert ("ratio" in str(result.summary())) == bool(ratio)
+    assert f"We fitted {model}" in result.methods()
+    assert not any("as right" in note for note in result.summary().notes)
+    result.save(tmp_path / "model.npz")
+    assert str(dpk.load(tmp_path / "model.npz").summary()) == str(result.summary())
 
 
 @pytest.mark.parametrize(
@@ -509,6 +637,7 @@ def test_what_has_no_standard_errors_is_refused_before_any_release(tmp_path):
     unbounded = silo_data("huber", *records("huber", n=300), target_bound=None)
     counts = silo_data("poisson", *records("poisson", n=300))
     without = silo_data("poisson", *records("poisson", n=300), intercept=False)
+    bare_hazards = silo_data("cloglog", X, y, intercept=False)
     accountant = dpk.Accountant(tmp_path / "ledger", epsilon=9.0, delta=1e-4)
     for records_, name, how, message in (
         (data, "gradient_descent", {}, "inference must be False with the solver"),
@@ -519,9 +648,14 @@ def test_what_has_no_standard_errors_is_refused_before_any_release(tmp_path):
         (counts, "auto", {"loss": "poisson"}, "loss must be with a max_target"),
         (counts, "auto", {"loss": dpk.losses.Poisson(0.0, 80.0, 8.0)}, "targets of 1e.30 at most"),
         (counts, "auto", {"loss": dpk.losses.Poisson(0.0, 1.0, 1e300)}, "targets of 1e.30 at most"),
-        (counts, "auto", {"loss": dpk.losses.Gamma(max_target=4.0)}, "loss must be 'logistic'"),
+        (counts, "auto", {"loss": "gamma"}, "loss must be with a max_target"),
+        (counts, "auto", {"loss": "negative_binomial"}, "loss must be with a max_target"),
+        (counts, "auto", {"loss": dpk.losses.Gamma(-99.0, 0.0, 9.0)}, "targets of 1e.30 at most"),
+        (bare_hazards, "auto", {"loss": "cloglog"}, "data must be with an intercept"),
+        (counts, "auto", {"loss": "probit"}, "loss 'probit' is for classification"),
         (unbounded, "auto", {}, "target_bound"),
-        (data, "auto", {"loss": "smoothed_hinge"}, "loss must be 'logistic'"),
+        (data, "auto", {"loss": "smoothed_hinge"}, "loss must be 'logistic' or 'squared'"),
+        (data, "auto", {"loss": "squared_hinge"}, "or 'cloglog' or 'probit' in newton_inference"),
         (data, "auto", {"l1": 0.1}, "l1 must be absent"),
         (data, "auto", {"rounds": 3}, "rounds must be at least 4"),
         (data, "auto", {"inference": "yes"}, "inference must be True or False"),
@@ -540,11 +674,18 @@ def test_a_fit_of_the_fewest_steps_has_a_true_certificate(name):
     assert dpk.verify(result.privacy.to_dict()).ok
 
 
-def test_noise_that_hides_counts_by_many_powers_of_ten_ends_no_run():
+@pytest.mark.parametrize(
+    "loss",
+    [
+        dpk.losses.Poisson(0.0, 68.0, max_target=1e-300),
+        dpk.losses.Gamma(-30.0, 300.0, max_target=1e16),
+        dpk.losses.NegativeBinomial(1e-6, max_target=1e29),
+    ],
+)
+def test_noise_that_hides_counts_by_many_powers_of_ten_ends_no_run(loss):
     """Of means up to 1e29 and of long rows: what is released has squares beyond doubles."""
     X, y = records("poisson", n=10)
     for seed in range(10):
-        loss = dpk.losses.Poisson(0.0, 68.0, max_target=1e-300)
         how = {"budget": dpk.Budget(mu=1e-6), "loss": loss, "rng": seed, "inference": True}
         data = silo_data("poisson", X, y, feature_range=None, row_bound=1e40)
         result = dpk.solve("auto", data, **how)
@@ -606,7 +747,12 @@ def test_a_selection_has_no_intervals_and_is_refused_uncharged(tmp_path):
 
 
 def test_estimators_have_a_summary():
-    from dpkern.estimators import DPLogisticRegression, DPPoissonRegressor, DPRidge
+    from dpkern.estimators import (
+        DPGammaRegressor,
+        DPLogisticRegression,
+        DPPoissonRegressor,
+        DPRidge,
+    )
 
     X, y = records("logistic")
     how = {"feature_range": (-1.0, 1.0), "random_state": 0, "inference": True}
@@ -620,5 +766,10 @@ def test_estimators_have_a_summary():
     counts.fit(X, y, exposure=np.ones(len(y)), sample_weight=np.ones(len(y)))
     assert counts.result_.summary().ratios == "rate ratio"
     assert counts.score(X, y) > 0.05
+    X, y = records("gamma")
+    costs = DPGammaRegressor(max_target=2, mean_range=(0.2, 4.0), epsilon=8.0, **how).fit(X, y)
+    assert costs.result_.summary().ratios == "ratio of means"
+    with pytest.raises(ValueError, match="max_target must be given"):
+        DPGammaRegressor(**how).fit(X, y)
     X, y = records("squared")
     assert len(DPRidge(target_bound=3.0, **how).fit(X, y).result_.summary()) == 4

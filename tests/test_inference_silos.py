@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy
 from makers import BUDGET, ratios, same
-from test_inference import LOSSES, SCHEMA, each_loss, extremes, moved, people, records, releases
+from test_inference import LOSSES, SCHEMA, extremes, moved, people, records, releases
 
 import dpkern as dpk
 from dpkern.privacy.certificate.ledger import Ledger
@@ -18,6 +18,8 @@ from dpkern.privacy.mechanisms.hessian import GaussianHessian
 __all__ = ["releases"]  # a fixture
 TRUTH = (-0.3, 0.8, 0.15, -0.5)  # of `records`, the intercept first
 SIZES = (8000, 20_000, 5000)
+# One of every kind of sums: the others have those of labels or of counts.
+each_loss = pytest.mark.parametrize("name", ["logistic", "huber", "squared", "poisson"])
 
 
 def silos(name="logistic", sizes=SIZES, seed=0, **options):

@@ -10,9 +10,11 @@ from scipy.stats import norm
 
 from dpkern.models.losses import (
     LOSSES,
+    BinaryLikelihood,
     ComplementaryLogLog,
     Gamma,
     Huber,
+    Likelihood,
     Logistic,
     NegativeBinomial,
     Poisson,
@@ -188,6 +190,23 @@ def test_a_target_beyond_its_bounds_counts_as_the_bound(make):
     for beyond, bound in ((50.0, 5.0), (-3.0, 0.0)):
         by_numpy = reference_block(loss, np.full_like(z, beyond), z)
         np.testing.assert_array_equal(by_numpy, reference_block(loss, np.full_like(z, bound), z))
+
+
+@pytest.mark.parametrize("loss", [one for one in INSTANCES if isinstance(one, Likelihood)])
+def test_probabilities_and_information_are_those_of_the_likelihood(loss):
+    z = np.linspace(-2.5, 0.9, 35)
+    if not isinstance(loss, BinaryLikelihood):  # its curvature is linear in the target
+        z = z[(z > loss.low) & (z < loss.high) & (np.exp(z) < loss.max_target)]
+        (_, _, expected), rates = reference_block(loss, np.exp(z), z), np.exp(z)
+    else:
+        high = getattr(loss, "high", 9.0)
+        z = z[(z < high) & ((z > -high) | (loss.name != "probit"))]
+        (v, _, q), (_, _, other) = (reference_block(loss, np.full_like(z, y), z) for y in (1, -1))
+        rates = loss.probability(z)
+        np.testing.assert_allclose(rates, np.exp(-v), rtol=1e-6)
+        expected = rates * q + (1.0 - rates) * other
+    found = [loss.information(float(rate)) for rate in rates]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_a_width_whose_curvature_overflows_is_refused():

@@ -257,23 +257,29 @@ def forecast(n, d=5, *, epsilon=1.0, **how):
     return dpk.plan(n, d, budget=budget, row_bound=math.sqrt(d), inference=True, **how).forecast
 
 
-@pytest.mark.parametrize("loss", ["logistic", "huber", "squared", "poisson"])
+@pytest.mark.parametrize(
+    "loss", ["logistic", "probit", "huber", "squared", "poisson", "negative_binomial"]
+)
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
 def test_forecast_growth_is_that_of_fits(loss, epsilon):
     """Within 20 %, of columns with a third of their range as standard deviation."""
-    rng, n = np.random.default_rng(0), 20_000
+    rng, n = np.random.default_rng(0), 24_000 if loss == "negative_binomial" else 20_000
     X = np.clip(rng.standard_normal((n, 4)) / 3.0, -1.0, 1.0)
     z, kind, rate = X @ [1.0, -0.5, 0.3, 0.0], loss, {}
     options = {"task": "regression", "target_bound": 5.0}
     y = z + 0.5 * rng.standard_normal(n)
-    if loss == "logistic":
+    if loss in ("logistic", "probit"):
         options = {"task": "classification", "classes": (-1.0, 1.0)}
-        y = np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-z)), 1.0, -1.0)
+        y = np.where(rng.random(n) < dpk.models.losses.get_loss(loss).probability(z), 1.0, -1.0)
     elif loss == "huber":
         kind = dpk.losses.Huber(0.65)
     elif loss == "poisson":
         kind = dpk.losses.Poisson(math.log(0.01), math.log(1.0), max_target=3.0)
         y = rng.poisson(0.25 * np.exp(z - 0.1)).astype(float)
+        options, rate = {"task": "regression"}, {"rate": float(y.mean())}
+    elif loss == "negative_binomial":
+        kind = dpk.losses.NegativeBinomial(1.0, max_target=3.0)
+        y = rng.poisson(0.25 * np.exp(z - 0.1) * rng.gamma(1.0, 1.0, n)).astype(float)
         options, rate = {"task": "regression"}, {"rate": float(y.mean())}
     data = dpk.SiloData(X, y, [0, n], intercept=True, feature_range=(-1.0, 1.0), **options)
 
@@ -330,9 +336,12 @@ def test_a_plan_of_standard_errors_says_what_is_to_be_expected(tmp_path):
         ({"trust": "silo"}, "trust must be 'central' with inference=True"),
         (
             {"loss": "smoothed_hinge"},
-            "loss must be 'logistic' or 'squared' or 'huber' or 'poisson'",
+            "loss must be 'logistic' or 'squared' or 'huber' or 'poisson' or 'gamma'",
         ),
         ({"loss": "poisson"}, "loss must have a max_target with inference=True"),
+        ({"loss": "gamma"}, "loss must have a max_target with inference=True"),
+        ({"loss": "smoothed_hinge"}, "or 'cloglog' or 'probit' with inference=True"),
+        ({"loss": dpk.losses.NegativeBinomial(max_target=3.0), "rate": -1.0}, "rate must be"),
         ({"loss": dpk.losses.Poisson(max_target=3.0), "rate": 60.0}, "rate must be within the"),
         ({"n_classes": 3}, "n_classes must be 2 with inference=True"),
         ({"l2": 0.1}, "l2 must be 0.0 with inference=True"),

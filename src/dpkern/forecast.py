@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpkern.models.losses import LogLink, Loss
+from dpkern.models.losses import BinaryLikelihood, Likelihood, Loss
 from dpkern.solvers.base.public_numbers import PublicNumbers
 from dpkern.solvers.base.settings import estimation
 from dpkern.solvers.releases.estimation import FLOOR, GEOMETRY, divided
@@ -68,7 +68,7 @@ def forecast(numbers: PublicNumbers, loss: Loss, n: int, rate: float) -> Forecas
     unit = round(n * numbers.noise)  # 2 where a record is replaced
 
     def at(records: int) -> tuple[dict[str, Any], float, float]:
-        settings = estimation(replace(numbers, noise=unit / records), {})
+        settings = estimation(replace(numbers, noise=unit / records), {"loss": loss})
         sizes = settings["clip"] ** 2, settings["rounds"]
         return settings, *_expected(numbers, loss, records, unit, rate, *sizes)
 
@@ -91,12 +91,11 @@ def _expected(
     coordinates outer products of rows have the mean 1, or less where the noise hides the geometry.
     """
     d = numbers.dim
-    once, curvatures, scores = divided(numbers.mu, loss.name, intercept=True, steps=steps)
-    if loss.name == "logistic":
-        top, q = 0.25, _OF_VARIANCE * rate * (1.0 - rate)
-        h = q
-    elif isinstance(loss, LogLink):
-        top, q, h = loss.smoothness, rate / loss.lipschitz**2, rate
+    once, curvatures, scores = divided(numbers.mu, loss, intercept=True, steps=steps)
+    if isinstance(loss, Likelihood):
+        of_labels = isinstance(loss, BinaryLikelihood)
+        h = (_OF_VARIANCE if of_labels else 1.0) * loss.information(rate)
+        top, q = loss.smoothness, h / loss.lipschitz**2
     else:
         top, q, h = 1.0, 1.0 / _SQUARED_BOUND[loss.name], _CURVATURE[loss.name]
     root = math.sqrt(2.0) if unit == 2 else 1.0

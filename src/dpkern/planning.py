@@ -17,7 +17,7 @@ from dpkern._text import aligned, figure
 from dpkern.data import SiloData
 from dpkern.data.labels import target_bounds
 from dpkern.forecast import Forecast, forecast
-from dpkern.models.losses import LogLink, Loss, get_loss
+from dpkern.models.losses import ESTIMATED, LogLink, Loss, NegativeBinomial, get_loss
 from dpkern.models.scale import margin_scale, softmax_scale
 from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget, BudgetWarning
@@ -280,12 +280,12 @@ def plan(
         check_choice("transport", transport, tuple(_TRANSPORTS))
     if m > n:
         raise ValueError(f"m must be at most the {n} records, got {m}")
-    if not math.isfinite(phi.smoothness):
-        raise ValueError(f"loss must have a bounded second derivative, got {phi.name!r}")
     if not isinstance(inference, bool | np.bool_):
         raise TypeError(f"inference must be True or False, got {inference!r}")
     if inference:
         _check_inference(phi, trust, K, l2, transport)
+    if not math.isfinite(phi.smoothness):
+        raise ValueError(f"loss must have a bounded second derivative, got {phi.name!r}")
     if rate is not None and not (inference and (phi.task == "classification" or phi.log_link)):
         why = "two classes or counts" if inference else "inference=True"
         raise ValueError(f"rate must be left out without {why}, got {rate!r}")
@@ -353,18 +353,18 @@ def plan(
 
 def _rate(phi: Loss, rate: float | None) -> float:
     """Return the share of one of two labels, or the mean count, or what is usual."""
-    if not isinstance(phi, LogLink):
+    if not isinstance(phi, LogLink | NegativeBinomial):
         return 0.5 if rate is None else probability("rate", rate)
     low, high = math.exp(phi.low), math.exp(phi.high)
     if rate is not None and not low <= (rate := positive("rate", rate)) <= high:
         raise ValueError(f"rate must be within the means {low:.3g} to {high:.3g}, got {rate!r}")
-    return math.exp(phi.middle) if rate is None else rate
+    return math.exp(0.5 * (phi.low + phi.high)) if rate is None else rate
 
 
 def _check_inference(phi: Loss, trust: str, K: int, l2: float, transport: str | None) -> None:
     """Refuse arguments with which there are no standard errors, or no forecast of them."""
     for name, value, must in (
-        ("loss", phi.name, ("logistic", "squared", "huber", "poisson")),
+        ("loss", phi.name, ESTIMATED),
         ("trust", trust, ("central",)),
         ("n_classes", K, (2,)),
         ("l2", l2, (0.0,)),
@@ -374,7 +374,7 @@ def _check_inference(phi: Loss, trust: str, K: int, l2: float, transport: str | 
             allowed = " or ".join(map(repr, must))
             raise ValueError(f"{name} must be {allowed} with inference=True, got {value!r}")
     if phi.log_link and math.isinf(phi.lipschitz):
-        raise ValueError("loss must have a max_target with inference=True, got Poisson without one")
+        raise ValueError("loss must have a max_target with inference=True, got one without it")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from dpkern._numbers import did_you_mean, parse_integer, parse_number
 from dpkern.cli import _data, _solvers
-from dpkern.models.losses import LOSS_OF_TASK, LOSSES, LogLink, Loss
+from dpkern.models.losses import LOSS_OF_TASK, LOSSES, LogLink, Loss, NegativeBinomial
 from dpkern.solvers import SOLVERS
 
 # Arguments of solvers with an option of their own; the others are given by --set.
@@ -177,10 +177,12 @@ def add_mean_range(parser: argparse.ArgumentParser) -> None:
 def with_mean_range(arguments: argparse.Namespace, loss: Any, most: float = math.inf) -> Any:
     """Return the loss with the bounds of means that were given, and the largest target."""
     kind, means = LOSSES.get(str(loss), Loss), arguments.mean_range
-    if issubclass(kind, LogLink) and (means is not None or most < math.inf):
-        return kind(max_target=most) if means is None else kind.of_means(means, most)
-    if means is not None:
+    if means is not None and not issubclass(kind, LogLink):
         raise UsageError("--mean-range must be left out without --loss poisson or gamma")
+    if issubclass(kind, LogLink) and means is not None:
+        return kind.of_means(means, most)
+    if issubclass(kind, LogLink | NegativeBinomial) and most < math.inf:
+        return kind(max_target=most)
     return loss
 
 

@@ -8,7 +8,7 @@ from dpkern._numbers import positive
 from dpkern.cli import _arguments, _output
 from dpkern.cli._project import Project
 from dpkern.data.labels import target_bounds
-from dpkern.models.losses import LOSSES, LogLink
+from dpkern.models.losses import LOSSES
 from dpkern.planning import plan
 from dpkern.privacy import Budget
 from dpkern.privacy.accountant.accountant import Accountant
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
         bound = positive("row_bound", arguments.row_bound)
     targets, most = arguments.target_bound, math.inf
     targets = 1.0 if targets is None else targets
-    if issubclass(LOSSES[arguments.loss], LogLink) and arguments.target_bound is not None:
+    if LOSSES[arguments.loss].log_link and arguments.target_bound is not None:
         largest, middle = target_bounds(targets)
         targets, most = 1.0, largest + middle
     loss = _arguments.with_mean_range(arguments, arguments.loss, most)

@@ -36,6 +36,11 @@ class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
         their middle, on a log scale. A factor of 100 around what is usual is enough.
     alpha : float
         Strength of |w|^2 / 2, without the intercept, beside the mean loss.
+    inference : bool
+        Whether coefficients have standard errors: `result_.summary()` is their table, with ratios
+        of means, nothing is clipped (the solver `newton_inference`), and `max_target` is required.
+        The noise is in proportion to the larger one of `max_target` and the top of `mean_range`, or
+        of gamma regressions to `max_target` over the least mean.
 
     Attributes
     ----------
@@ -47,6 +52,7 @@ class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
     max_target: float | None = None
     mean_range: Sequence[float] = (1e-3, 10.0)
     alpha: float = 0.0
+    inference: bool = False
 
     _loss: ClassVar[type[LogLink]]
     _power: ClassVar[int]
@@ -66,6 +72,7 @@ class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
             "loss": self._loss.of_means(self.mean_range, most),
             "l2": strength("alpha", self.alpha),
             "penalize_intercept": not self.fit_intercept,
+            **with_errors(self.inference),
         }
 
     def _set_fitted(self, result: SolverResult) -> None:
@@ -115,13 +122,6 @@ class DPPoissonRegressor(_LogLinkRegressor):
     exposure, as scikit-learn's PoissonRegressor does, which has y / exposure as target and the
     exposure as weight. Counts may be more dispersed than Poisson's: the means are consistent still.
 
-    Parameters
-    ----------
-    inference : bool
-        Whether coefficients have standard errors: `result_.summary()` is their table, with rate
-        ratios, nothing is clipped (the solver `newton_inference`), and `max_target` is required.
-        The noise is in proportion to the larger one of `max_target` and the top of `mean_range`.
-
     Notes
     -----
     Released is what the solver releases and, with `max_target`, the sums of targets and means that
@@ -140,13 +140,8 @@ class DPPoissonRegressor(_LogLinkRegressor):
     True
     """
 
-    inference: bool = False
-
     _loss = Poisson
     _power = 1
-
-    def _model(self, n: int) -> dict[str, Any]:
-        return super()._model(n) | with_errors(self.inference)
 
 
 @documented

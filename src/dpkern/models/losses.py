@@ -19,13 +19,17 @@ import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
 from dpkern._numbers import not_negative, positive, real
+from dpkern._typing import FloatArray
 
 __all__ = [
+    "ESTIMATED",
     "LOSSES",
+    "BinaryLikelihood",
     "ComplementaryLogLog",
     "Custom",
     "Gamma",
     "Huber",
+    "Likelihood",
     "LogLink",
     "Logistic",
     "Loss",
@@ -114,15 +118,53 @@ class Loss(ABC):
         """Supremum of the absolute second derivative; ``inf`` if it is unbounded."""
 
 
+class Likelihood(Loss):
+    """The negative log-likelihood of a model with bounded derivatives, 0 <= phi''.
+
+    With these bounds, and what a subclass states here, its coefficients have standard errors.
+
+    Attributes
+    ----------
+    ratio : str
+        What the exponential of a coefficient is; empty where it is nothing.
+    """
+
+    ratio: ClassVar[str] = ""
+
+    @abstractmethod
+    def information(self, mean: float) -> float:
+        """Return the mean of phi'' where targets have this mean, or labels this share of 1."""
+
+
+class BinaryLikelihood(Likelihood):
+    """That of labels, by the probability of a positive one."""
+
+    task = "classification"
+
+    @staticmethod
+    @abstractmethod
+    def probability(z: FloatArray) -> FloatArray:
+        """Return the probabilities of positive labels at these margins."""
+
+
 @dataclass(frozen=True)
-class Logistic(Loss):
+class Logistic(BinaryLikelihood):
     """phi(y, z) = log(1 + exp(-y z))."""
 
     name = "logistic"
-    task = "classification"
     kappa = 5.0
     lipschitz = 1.0
     smoothness = 0.25
+    ratio = "odds ratio"
+
+    @staticmethod
+    def probability(z: FloatArray) -> FloatArray:
+        """Return 1 / (1 + exp(-z))."""
+        return np.asarray(scipy.special.expit(z))
+
+    def information(self, mean: float) -> float:
+        """Return the variance of a label."""
+        return mean * (1.0 - mean)
 
 
 @dataclass(frozen=True)
@@ -208,7 +250,7 @@ class SquaredHinge(Loss):
 
 
 @dataclass(frozen=True)
-class LogLink(Loss):
+class LogLink(Likelihood):
     """A loss of targets y >= 0 whose mean is exp(z), between public bounds of the log of means.
 
     Its derivative is that at the margin clamped to [low, high]; so the loss is a straight line
@@ -271,6 +313,7 @@ class Poisson(LogLink):
     """
 
     name = "poisson"
+    ratio = "rate ratio"
 
     @property
     def lipschitz(self) -> float:
@@ -287,6 +330,10 @@ class Poisson(LogLink):
         """The mean in the middle, and a fifth more; 1, that of a rare event, where this is less."""
         return max(1.0, 1.2 * math.exp(self.middle))
 
+    def information(self, mean: float) -> float:
+        """Return the mean."""
+        return mean
+
 
 @dataclass(frozen=True)
 class Gamma(LogLink):
@@ -296,6 +343,7 @@ class Gamma(LogLink):
     """
 
     name = "gamma"
+    ratio = "ratio of means"
 
     @property
     def lipschitz(self) -> float:
@@ -308,9 +356,13 @@ class Gamma(LogLink):
         most = self.max_target * math.exp(-self.low) * (1.0 + 2.0**-50)
         return max(most, sys.float_info.min)
 
+    def information(self, mean: float) -> float:
+        """Return 1, the mean of a target over its own."""
+        return 1.0
+
 
 @dataclass(frozen=True)
-class NegativeBinomial(Loss):
+class NegativeBinomial(Likelihood):
     """phi(y, z) = (y + 1/a) log(1 + a exp(z)) - y z, of counts more dispersed than Poisson's.
 
     The variance of a count of mean m is m + a m^2. Targets outside [0, max_target] count as the
@@ -330,6 +382,8 @@ class NegativeBinomial(Loss):
     name = "negative_binomial"
     task = "regression"
     log_link = True
+    low, high = -_FAR_MARGIN, _FAR_MARGIN  # of the log of a mean, which has no bounds here
+    ratio = "rate ratio"
     kappa = math.inf
 
     def __post_init__(self) -> None:
@@ -350,9 +404,13 @@ class NegativeBinomial(Loss):
         """A quarter of 1 / dispersion and the largest target."""
         return 0.25 * (1.0 / self.dispersion + self.max_target) * (1.0 + 2.0**-50)
 
+    def information(self, mean: float) -> float:
+        """Return the squared mean over the variance."""
+        return mean / (1.0 + self.dispersion * mean)
+
 
 @dataclass(frozen=True)
-class ComplementaryLogLog(Loss):
+class ComplementaryLogLog(BinaryLikelihood):
     """-log P(y), P(1) = 1 - exp(-exp(z)): the complementary log-log link, of discrete hazards.
 
     exp(z) is the hazard within an interval, in proportional hazards. Of a negative label the loss
@@ -367,8 +425,8 @@ class ComplementaryLogLog(Loss):
     high: float = 1.0
 
     name = "cloglog"
-    task = "classification"
     kappa = 112.0
+    ratio = "hazard ratio"
 
     def __post_init__(self) -> None:
         high = real("high", self.high)
@@ -386,9 +444,18 @@ class ComplementaryLogLog(Loss):
         """The larger one of 0.4126, for positive labels, and exp(high)."""
         return max(0.4126, math.exp(self.high) * (1.0 + 2.0**-50))
 
+    @staticmethod
+    def probability(z: FloatArray) -> FloatArray:
+        """Return 1 - exp(-exp(z))."""
+        return np.asarray(-np.expm1(-np.exp(z)))
+
+    def information(self, mean: float) -> float:
+        """Return the square of the hazard times the odds of none."""
+        return math.log1p(-mean) ** 2 * (1.0 - mean) / mean
+
 
 @dataclass(frozen=True)
-class Probit(Loss):
+class Probit(BinaryLikelihood):
     """phi(y, z) = -log Phi(y z): the probit link, of the normal distribution function Phi.
 
     The probability of the positive label is Phi(z). The derivative of a label on the wrong side
@@ -403,7 +470,6 @@ class Probit(Loss):
     high: float = 3.0
 
     name = "probit"
-    task = "classification"
     kappa = 530.0
 
     def __post_init__(self) -> None:
@@ -423,6 +489,16 @@ class Probit(Loss):
         """The second derivative at -high, which grows to 1 as high does."""
         return self.lipschitz * (self.lipschitz - self.high) * (1.0 + 2.0**-40)
 
+    @staticmethod
+    def probability(z: FloatArray) -> FloatArray:
+        """Return Phi(z)."""
+        return np.asarray(scipy.special.ndtr(z))
+
+    def information(self, mean: float) -> float:
+        """Return the squared density over the variance of a label."""
+        density = math.exp(-0.5 * float(scipy.special.ndtri(mean)) ** 2) / math.sqrt(2.0 * math.pi)
+        return density**2 / (mean * (1.0 - mean))
+
 
 LOSSES: dict[str, type[Loss]] = {
     loss.name: loss
@@ -431,6 +507,11 @@ LOSSES: dict[str, type[Loss]] = {
         *(Poisson, Gamma, NegativeBinomial, ComplementaryLogLog, Probit),
     )
 }
+
+#: Losses whose coefficients have standard errors.
+ESTIMATED = tuple(
+    name for name, kind in LOSSES.items() if issubclass(kind, Likelihood | Squared | Huber)
+)
 
 # Names of intptr_t in C, NumPy and Cython, and in ctypes (used by numba), which resolves typedefs.
 _INTPTR = ctypes.sizeof(ctypes.c_void_p)

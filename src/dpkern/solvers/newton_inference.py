@@ -15,15 +15,16 @@ Statistics 51 (2023), Algorithm 2:
     estimate: e_(T-1), e_T, weighted by 1/s_t^2                        both with the last J
     V = J^-1 Q J^-1 + s^2 J^-1 J^-1 + what the noise of J adds         Q = sum_i f_i^2 q_i u_i u_i^T
 
-a is 1, or more where R |W| would be below C. theta_1 of a logistic or Poisson model is, in place of
-e_1, what normal rows with the first g would have, and theta_0 of a Poisson model has the released
-mean of the targets. phi' is bounded by k: 1 of the logistic loss, delta of Huber's, of the Poisson
-loss the larger one of its largest mean and target, and of the squared loss four released standard
-deviations of residuals. q = phi'' for the logistic loss without weights of records, where the
-likelihood is taken as right, and phi'^2 elsewhere. Weights multiply phi' and phi'', and offsets are
-added to z alone. How good W is changes the noise, and not what is estimated; where f_i < 1 and the
-model is wrong, the estimand is that of the weighted records. Under silo trust every silo does all
-of this by itself, and coefficients are means of the silos', by precision.
+a is 1, or more where R |W| would be below C. theta_1 of a model of labels or means is, in place of
+e_1, what normal rows with the first g would have, and theta_0 of a model of means has the released
+mean of the targets. phi' is bounded by k: of a likelihood by the loss's own bound, 1 of the
+logistic loss and of the Poisson loss the larger one of its largest mean and target, of Huber's loss
+by delta, and of the squared loss by four released standard deviations of residuals. q = phi'' for
+the logistic loss without weights of records, where the likelihood is taken as right, and phi'^2
+elsewhere. Weights multiply phi' and phi'', and offsets are added to z alone. How good W is changes
+the noise, and not what is estimated; where f_i < 1 and the model is wrong, the estimand is that of
+the weighted records. Under silo trust every silo does all of this by itself, and coefficients are
+means of the silos', by precision.
 """
 
 import numpy as np
@@ -52,7 +53,7 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     Parameters
     ----------
     rounds : int
-        Number of steps T: 5 with a budget, the last with 0.7 of their mu^2 (of counts 0.5), and 25
+        Number of steps T: 5 with a budget, the last with 0.7 of their mu^2 (of means 0.5), and 25
         without one. Logistic models that tell nearly all records apart may need 6 or 7.
 
     Notes
@@ -70,7 +71,7 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     squared residuals / T^2 less 1/2, T the   1                          0.02, twice for
     bound of targets                                                     "squared", once
                                                                          for Huber's loss
-    targets / Y less 1/2, Y their bound       1                          0.02, of counts
+    targets / Y less 1/2, Y their bound       1                          0.02, of means
     f phi'' / sup phi'' u u^T, T - 1 times    sqrt(2) C^2, and rounding  0.20
     f^2 q / sup q u u^T                       sqrt(2) C^2, and rounding  0.04
     f phi' / k u, T times                     2 C                        0.60

@@ -49,7 +49,9 @@ RESIDUALS = f"{LINE}sums of risks less labels, and of information"
 _MEAN = "sum of targets over their bound"
 # Losses of which only the level of means is recalibrated.
 LOG_LINKS = ("poisson", "gamma")
-# And those of estimates with standard errors.
+# Losses of labels, for which estimates with standard errors need no sum of targets.
+LABELS = ("logistic", "probit", "cloglog")
+# What these estimates release.
 EST = "inference: sum of "
 # Columns of a description: squares of a vector's norm and of the distance of two, and the number of
 # coordinates beside the cells.
@@ -179,8 +181,8 @@ class DeclaredSolver(DeclaredRun):
         yield outer("outer products of whitened rows", 1, B)
         loss = self._of("loss")
         name = loss.get("name") if isinstance(loss, Mapping) else loss
-        if name != "logistic":
-            what = "targets" if name == "poisson" else "squared residuals"
+        if name not in LABELS:
+            what = "squared residuals" if name in ("huber", "squared") else "targets"
             times = 2 if name == "squared" else 1
             yield self._about(EST + what, times, 0.5 * self.unit, dim=1)
         yield self._about(f"{EST}scores", self._count("rounds"), self.unit * clip, dim=r)

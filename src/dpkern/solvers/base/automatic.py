@@ -114,7 +114,8 @@ def _with_standard_errors(name: str, task: str | None, inference: object) -> str
         )
     if task == "multiclass":
         raise ValueError(
-            "inference must be False for more than two classes, and for times: standard errors are "
-            "those of two classes or of targets; fit two classes at a time"
+            "inference must be False for more than two classes, and for times in several "
+            "intervals: standard errors are those of two classes or of targets; fit two classes at "
+            "a time, or the event within one interval by the loss 'cloglog'"
         )
     return INFERENCE

@@ -14,6 +14,7 @@ from dpkern._numbers import did_you_mean, probability, real
 from dpkern._text import aligned
 from dpkern._typing import FloatArray
 from dpkern.data import Schema, SiloData, Transform
+from dpkern.models.losses import LOSSES, Likelihood
 from dpkern.solvers.base.coefficients import INTERCEPT
 
 if TYPE_CHECKING:  # which imports this module
@@ -31,7 +32,7 @@ _WEIGHTED = (
     "wrong, what is estimated is that of the weighted records"
 )
 #: What the exponential of a coefficient is, by the loss.
-RATIOS = {"logistic": "odds ratio", "poisson": "rate ratio"}
+RATIOS = {name: kind.ratio for name, kind in LOSSES.items() if issubclass(kind, Likelihood)}
 _LIKELIHOOD = "standard errors take the logistic model as right"
 _PENALISED = "l2 draws estimates towards 0: intervals are for the penalised coefficients"
 _REFUSED = (
@@ -128,7 +129,7 @@ class Summary(tuple[Estimate, ...]):
     level : float
         Probability of the intervals.
     ratios : str
-        What exp(estimate) is, "odds ratio" or "rate ratio"; empty where it is none.
+        What exp(estimate) is, such as "odds ratio"; empty where it is none.
     notes : tuple of str
     """
 

@@ -24,6 +24,7 @@ _LOSSES = {
     "poisson": "Poisson regression",
     "gamma": "gamma regression with a log link",
     "negative_binomial": "negative binomial regression",
+    "cloglog": "complementary log-log regression",
 }
 _GAUSSIAN = (
     'Dong, Roth, Su, "Gaussian differential privacy", Journal of the Royal Statistical Society B, '

@@ -23,6 +23,7 @@ import numpy as np
 
 from dpkern._warn import warn
 from dpkern.data.validation import ScaleWarning
+from dpkern.models.losses import get_loss
 from dpkern.models.scale import largest_target
 from dpkern.privacy import Budget
 from dpkern.solvers.base.objective import Objective
@@ -506,7 +507,7 @@ def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, An
     if numbers.trust == "silo":  # each has its own
         return {"rounds": 5}
     n = 2.0 / numbers.noise  # of records whose neighbours are replaced
-    how = {"labels": numbers.labels, "log_link": numbers.log_link}
+    how = {"labels": numbers.labels, "log_link": get_loss(given["loss"]).log_link}
     return {"clip": estimation_clip(n, numbers.mu, numbers.dim, **how), "rounds": 5}
 
 

@@ -4,13 +4,25 @@
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import scipy
 
 from dpkern._typing import FloatArray
-from dpkern.models.losses import LogLink, Loss
+from dpkern.kernels.glm import loss_derivatives
+from dpkern.models.losses import (
+    ESTIMATED,
+    BinaryLikelihood,
+    ComplementaryLogLog,
+    Gamma,
+    Likelihood,
+    LogLink,
+    Loss,
+    NegativeBinomial,
+    Squared,
+)
 from dpkern.models.scale import largest_target
 from dpkern.privacy import split_budget
 from dpkern.solvers.base import Run
@@ -19,7 +31,6 @@ from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan
 from dpkern.solvers.base.settings import estimation_clip, is_auto
 from dpkern.solvers.releases.estimation_sums import (
-    BOUNDED,
     RecordRows,
     Rows,
     Scores,
@@ -50,6 +61,7 @@ FLOOR, _FLOOR_OF_J, _UNKNOWN = 2.0, 1.5, 2.5
 # The least part of an eigenvalue's floor that the first steps take, and the deviations beyond which
 # a score at the last step says that the steps before have not come near.
 _LEAST_SEEN, _FAR = 0.25, 5.0
+_LogLink = LogLink | NegativeBinomial
 # The largest standard deviation of margins at the start of a logistic or Poisson model, and by how
 # much the first step moves the log of all means, at most.
 _SPREAD, _LARGEST_LEVEL = 1.5, 5.0
@@ -62,8 +74,6 @@ _MOVING, _MOVING_COUNTS = 0.1, 0.2
 MEANS = "inference: sum of rows"
 ROWS = "inference: sum of outer products of rows"
 WHITENED = "inference: sum of outer products of whitened rows"
-# How often squared residuals are summed, or targets.
-RESIDUAL_SUMS = {"logistic": 0, "huber": 1, "squared": 2, "poisson": 1}
 RESIDUALS = "inference: sum of squared residuals"
 TARGETS = "inference: sum of targets"
 CURVATURES = "inference: sum of curvatures"
@@ -78,16 +88,16 @@ def resolve_estimation(plan: RunPlan, objective: Objective) -> RunPlan:
     def refuse(name: str, must: str, why: str) -> ValueError:
         return ValueError(f"{name} must be {must} in {plan.solver}: {why}")
 
-    if not isinstance(loss, Loss) or loss.name not in RESIDUAL_SUMS:
+    if not isinstance(loss, Loss) or loss.name not in ESTIMATED:
         name = getattr(loss, "name", loss)
         why = f"standard errors are derived for these, got {name!r}"
-        raise refuse("loss", "'logistic', 'squared', Huber(delta) or Poisson(low, high)", why)
+        raise refuse("loss", " or ".join(map(repr, ESTIMATED)), why)
     if data.persons is not None:
         why = "records of one person are not independent, which the standard errors take them for"
         raise refuse("data", "without persons", why)
     if data.device is not None:
         raise refuse("data", "in the memory of the CPU", "it has no kernels of a card")
-    if loss.log_link and not data.intercept:
+    if (loss.log_link or isinstance(loss, ComplementaryLogLog)) and not data.intercept:
         raise refuse("data", "with an intercept", "the fit begins at the level of the targets")
     if plan.trust == "silo" and is_auto(plan.arguments["clip"]):
         assert plan.budget is not None
@@ -103,12 +113,12 @@ def resolve_estimation(plan: RunPlan, objective: Objective) -> RunPlan:
         raise refuse("rounds", "at least 4", why)
     if plan.budget is None:
         return plan
+    if loss.log_link and not math.isfinite(loss.lipschitz):
+        raise refuse("loss", "with a max_target", "the noise is for targets of that size")
     if np.isinf(plan.clip).any():
         raise refuse("clip", "finite", "it bounds what a record changes")
     if not math.isfinite(data.row_bound):
         raise refuse("data", "with a row_bound", "the noise is for rows of that length")
-    if loss.log_link and not math.isfinite(loss.lipschitz):
-        raise refuse("loss", "with a max_target", "the noise is for targets of that size")
     if loss.log_link and loss.lipschitz > _LARGEST_MEAN:
         why = "the noise is for these, and its square must be a double"
         raise refuse("loss", f"with means and targets of {_LARGEST_MEAN:g} at most", why)
@@ -134,16 +144,18 @@ class Estimation:
         self._run, objective = run, run.objective
         self._data, self._n, self._steps = objective.data, float(n), steps
         self._threads, self._loss = objective.n_threads, objective.phi
-        self._top, self._target = self._loss.smoothness, largest_target(self._data)
+        self._target = largest_target(self._data)
+        top = self._loss.smoothness
+        self._top = top if top < math.inf else 1.0
         # The likelihood is taken as right.
         self._likely = self._loss.name == "logistic" and self._data.record_weight is None
         # k, what residuals are cut to and scores are divided by: at first those of all targets.
-        k = self._loss.lipschitz if self._loss.name in BOUNDED else self._target
+        k = self._loss.lipschitz if isinstance(self._loss, Likelihood) else self._target
         self._k = self._limit = k if k < math.inf else 1.0
         if run.plan.budget is None:
             self._limit = math.inf
         mu = None if run.plan.budget is None else run.plan.budget.mu
-        mus = divided(mu, self._loss.name, intercept=self._data.intercept, steps=steps)
+        mus = divided(mu, self._loss, intercept=self._data.intercept, steps=steps)
         self._mus, self._mu_of_curvatures, self._mu_of_scores = mus
         # Silos with different C release sums of the same sensitivity: of rows in units of C.
         self._C, self._in_units = clip, run.plan.trust == "silo" and clip < math.inf
@@ -163,15 +175,13 @@ class Estimation:
         penalty = objective.l2 * self._n * objective.penalized
         self._penalty = (self.W.T * penalty) @ self.W
         self._J, self._std = self._top * self._n * J / unit**2 + self._penalty, 0.0
-        if not isinstance(self._loss, LogLink):
+        if not isinstance(self._loss, _LogLink):
             return np.zeros(self.W.shape[1])
-        yield from self._sum_targets()
+        yield from self._sum_targets(self._loss.max_target)
         low, high = self._loss.low, self._loss.high
         return min(max(math.log(self._targets / self._n), low), high) * self._constant()
 
-    def _sum_targets(self) -> Waiting[None]:
-        assert isinstance(self._loss, LogLink)
-        most = self._loss.max_target
+    def _sum_targets(self, most: float) -> Waiting[None]:
         targets = partial(target_vectors, most)
         total, std = yield Sum(TARGETS, targets, 1, 0.5, self._mus[_RESIDUALS])
         if most < math.inf:
@@ -188,7 +198,7 @@ class Estimation:
     def step(self, t: int, theta: FloatArray) -> Waiting[tuple[FloatArray, FloatArray]]:
         """Release scores and curvatures at theta; return the sum of gradients and the direction."""
         left = self._steps - t
-        if self._loss.name not in BOUNDED and (t == 1 or left == 2):
+        if not isinstance(self._loss, Likelihood) and (t == 1 or left == 2):
             yield from self._limit_residuals(self.W @ theta, last=left == 2)
         scores = self._scores(self.W @ theta)
         if t:
@@ -202,55 +212,65 @@ class Estimation:
         g = self._k * g + self._penalty @ theta
         self._seen = [*self._seen[-1:], (theta, g, self._k * std)]
         direction = self._inverse() @ g
-        if t == 0 and self._loss.name in BOUNDED and self._data.intercept:
-            direction = -self._of_normal_rows(g, direction, std)
+        if t == 0 and self._data.intercept:
+            if isinstance(self._loss, BinaryLikelihood):
+                direction = -self._of_normal_rows(self._loss, g, direction)
+            elif isinstance(self._loss, _LogLink):
+                direction = -self._of_normal_means(self._loss, g, direction)
         return g, direction
 
-    def _of_normal_rows(self, g: FloatArray, direction: FloatArray, std: float) -> FloatArray:
+    def _moments(self) -> tuple[FloatArray, FloatArray, float]:
+        """Return theta of the margin 1, second moments of rows, and how many rows they are of."""
+        constant, moments = self._constant(), (self._J - self._penalty) / self._top
+        return constant, moments, max(float(constant @ moments @ constant), 0.5)
+
+    def _of_normal_rows(
+        self, loss: BinaryLikelihood, g: FloatArray, direction: FloatArray
+    ) -> FloatArray:
         """Return the step to the model that normal rows would have with the score g at the start.
 
-        Newton's steps from 0 would reach the log odds of a rare outcome by 1 or so each.
+        Newton's steps from 0 would reach the log odds of a rare outcome by 1 or so each. There a
+        score is one of two numbers, by the label.
         """
-        r, constant = len(g), self._constant()
-        moments = (self._J - self._penalty) / self._top
-        weights = max(float(constant @ moments @ constant), 0.5)
-        if self._loss.name == "poisson":
-            return self._of_normal_counts(g, direction, constant, moments, weights)
+        r, (constant, moments, weights) = len(g), self._moments()
+        negative, positive = loss_derivatives([-1.0, 1.0], [0.0, 0.0], loss=loss).tolist()
+        unit = negative - positive
+        std = self._seen[-1][2] / unit
         noise = std * float(np.linalg.norm(constant)) / weights
         least = min(max(2.0 * noise, 0.5 / self._n), 0.5)
-        rate = min(max(0.5 - float(constant @ g) / weights, least), 1.0 - least)
-        slopes = -self._top * direction
+        rate = (negative - float(constant @ g) / weights) / unit
+        rate = min(max(rate, least), 1.0 - least)
+        slopes = -self._top * direction / unit
         slopes -= float(constant @ moments @ slopes) / weights * constant
         variance = float(slopes @ moments @ slopes) / weights
         std *= self._unit(self._C)  # of rows whose second moments are 1
         seen = math.sqrt(max(variance - (r - 1) * std**2 / (self._n * weights), 0.0))
-        level, spread = logistic_of_normal(rate, seen)
+        level, spread = labels_of_normal(loss.probability, rate, seen)
         return level * constant + spread / max(math.sqrt(max(variance, 0.0)), 1e-300) * slopes
 
-    def _of_normal_counts(
-        self,
-        g: FloatArray,
-        direction: FloatArray,
-        constant: FloatArray,
-        moments: FloatArray,
-        weights: float,
+    def _of_normal_means(
+        self, loss: LogLink | NegativeBinomial, g: FloatArray, direction: FloatArray
     ) -> FloatArray:
-        """Return the same of counts: the start's means sum to g above the targets.
+        """Return the same of means: of counts the start's sum to g above the targets.
 
         Where they are those of the targets, a Newton step has the slopes of normal rows, of which
         the mean of exp(z) is exp(var(z) / 2).
         """
-        std = self._seen[-1][2]
-        noise = std * float(np.linalg.norm(constant))
-        means = max(self._targets + float(constant @ g), noise, 0.1 * self._targets)
-        scale = self._top * weights / self._targets
+        constant, moments, weights = self._moments()
+        mean, std = self._targets / self._n, self._seen[-1][2]
+        of_score = mean / loss.information(mean)
+        noise = of_score * std * float(np.linalg.norm(constant))
+        sign = -1.0 if isinstance(loss, Gamma) else 1.0  # its scores have means as divisors
+        means = self._targets + sign * of_score * float(constant @ g)
+        means = max(means, noise, 0.1 * self._targets)
+        scale = self._top * weights / self._targets * of_score
         slopes = -scale * direction
         slopes -= float(constant @ moments @ slopes) / weights * constant
         variance = float(slopes @ moments @ slopes) / weights
         std *= scale
         of_noise = std * std * float(np.trace(self._inverse())) / (self._top * weights)
         seen = min(math.sqrt(max(variance - of_noise, 0.0)), _SPREAD)
-        level = math.log(self._targets / means)
+        level = sign * math.log(self._targets / means)
         level = min(max(level, -_LARGEST_LEVEL), _LARGEST_LEVEL) - 0.5 * seen**2
         return level * constant + seen / max(math.sqrt(max(variance, 0.0)), 1e-300) * slopes
 
@@ -362,8 +382,10 @@ class Estimation:
         return Scores(w, self._loss, self._limit, self._threads)
 
 
-def logistic_of_normal(rate: float, slope: float) -> tuple[float, float]:
-    """Return a and s with E sigma(a + s Z) = rate and E Z sigma(a + s Z) = slope, Z normal.
+def labels_of_normal(
+    probability: Callable[[FloatArray], FloatArray], rate: float, slope: float
+) -> tuple[float, float]:
+    """Return a and s with E p(a + s Z) = rate and E Z p(a + s Z) = slope, Z normal.
 
     s is at most `_SPREAD`: from a model that is too steep Newton's method would diverge.
     """
@@ -373,7 +395,7 @@ def logistic_of_normal(rate: float, slope: float) -> tuple[float, float]:
     low, high = np.full(len(spreads), -100.0), np.full(len(spreads), 100.0)
     for _ in range(60):
         levels = 0.5 * (low + high)
-        risks = scipy.special.expit(levels[:, np.newaxis] + spreads[:, np.newaxis] * Z)
+        risks = probability(levels[:, np.newaxis] + spreads[:, np.newaxis] * Z)
         above = risks @ density > rate
         low, high = np.where(above, low, levels), np.where(above, levels, high)
     s = float(np.interp(slope, risks @ (density * Z), spreads))
@@ -381,14 +403,16 @@ def logistic_of_normal(rate: float, slope: float) -> tuple[float, float]:
 
 
 def divided(
-    mu: float | None, loss: str, *, intercept: bool, steps: int
+    mu: float | None, loss: Loss, *, intercept: bool, steps: int
 ) -> tuple[list[float | None], list[float | None], list[float | None]]:
     """Divide mu over what is released once, and over curvatures and scores of the steps."""
     shares = [*_SHARES[:-2], *_parts(_CURVATURES, steps - 1, _SHARES[-2])]
-    of_scores = _SCORES_OF_COUNTS if loss == "poisson" else _SCORES
+    of_scores = _SCORES_OF_COUNTS if loss.log_link else _SCORES
     shares += _parts(of_scores, steps, _SHARES[-1])
     counts = [1] * len(shares)
-    counts[_MEANS], counts[_RESIDUALS] = int(intercept), RESIDUAL_SUMS[loss]
+    counts[_MEANS], counts[_RESIDUALS] = int(intercept), 2 if isinstance(loss, Squared) else 1
+    if isinstance(loss, BinaryLikelihood):
+        counts[_RESIDUALS] = 0
     mus: list[float | None] = [None] * len(shares)
     if mu is not None:
         used = [i for i, count in enumerate(counts) if count]

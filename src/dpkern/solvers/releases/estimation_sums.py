@@ -22,7 +22,7 @@ from dpkern.kernels import Data
 from dpkern.kernels._blocks import Request, hessian_steps, rounded_once, totals
 from dpkern.kernels.glm import loss_parts
 from dpkern.kernels.grids import hessian_row_grid
-from dpkern.models.losses import Loss, get_loss
+from dpkern.models.losses import Likelihood, Loss, get_loss
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum, saturated, vector_steps
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.base import Run
@@ -32,8 +32,6 @@ Result = TypeVar("Result")
 #: A function of a block that returns a row of each of its records and a factor of it, from this
 #: record alone.
 RecordRows = Callable[[Data], tuple[FloatArray, FloatArray]]
-#: Losses whose derivatives have a bound that is that of scores.
-BOUNDED = ("logistic", "poisson")
 # Entries of rows that are multiplied together, a cache full.
 _ENTRIES = 1 << 17
 
@@ -216,7 +214,7 @@ class Scores(_OfBlock):
         part: Data, w: FloatArray, loss: Loss, limit: float, n_threads: int | None
     ) -> tuple[FloatArray, FloatArray]:
         z, y, weight = _margins(part, w, n_threads), part.y, part.record_weight
-        if loss.name in BOUNDED:
+        if isinstance(loss, Likelihood):
             _, s, q = loss_parts(y, z, loss)
             q = np.abs(s) * (1.0 - np.abs(s)) if loss.name == "logistic" else q
         else:
