@@ -522,7 +522,7 @@ def test_what_has_no_standard_errors_is_refused_before_any_release(tmp_path):
         (counts, "auto", {"loss": dpk.losses.Gamma(max_target=4.0)}, "loss must be 'logistic'"),
         (unbounded, "auto", {}, "target_bound"),
         (data, "auto", {"loss": "smoothed_hinge"}, "loss must be 'logistic'"),
-        (data, "auto", {"l1": 0.1}, "l1 must be absent"),
+        (data, "auto", {"l1": 0.1}, "l1 must be absent .*or fit without inference=True"),
         (data, "auto", {"rounds": 3}, "rounds must be at least 4"),
         (data, "auto", {"inference": "yes"}, "inference must be True or False"),
     ):
@@ -603,6 +603,9 @@ def test_a_selection_has_no_intervals_and_is_refused_uncharged(tmp_path):
     with pytest.raises(ValueError, match="inference must be False in a selection"):
         PrivateSearchCV(DPLogisticRegression(**bounds), choice).fit(X, y)
     assert not accountant.entries
+    chosen = dpk.select([{"solver": "gradient_descent", "rounds": 2}], data, budget=BUDGET, rng=0)
+    with pytest.raises(ValueError, match="intervals after a selection are not covered"):
+        chosen.result.summary()
 
 
 def test_estimators_have_a_summary():

@@ -14,6 +14,7 @@ from dpkern._numbers import did_you_mean, probability, real
 from dpkern._text import aligned
 from dpkern._typing import FloatArray
 from dpkern.data import Schema, SiloData, Transform
+from dpkern.privacy.guarantees.selection import Selection
 from dpkern.solvers.base.coefficients import INTERCEPT
 
 if TYPE_CHECKING:  # which imports this module
@@ -276,6 +277,11 @@ def in_rows(
 ) -> tuple[list[str], FloatArray, FloatArray, FloatArray]:
     """Return names, estimates, variances and those of the noise, of coefficients or contrasts."""
     found = result.inference
+    if found is None and isinstance(result.privacy.guarantee, Selection):
+        raise ValueError(
+            "a model of a selection has no standard errors: intervals after a selection are not "
+            "covered; choose the settings before, by public facts, and fit with inference=True"
+        )
     if found is None:
         raise ValueError(
             f"a model of {result.solver} has no standard errors: fit with inference=True "
