@@ -1391,6 +1391,34 @@ def test_plan_forecasts_standard_errors(capsys):
     assert "--rate must be left out without --inference" in capsys.readouterr().err
 
 
+def test_a_fit_draws_the_forest_plot_of_its_estimates(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(0)
+    age = rng.uniform(20.0, 90.0, 4000)
+    ill = np.where(rng.logistic(size=4000) < (age - 55.0) / 20.0, "yes", "no")
+    rows = "\n".join(f"{a:.1f},{y}" for a, y in zip(age, ill, strict=True))
+    (tmp_path / "ill.csv").write_text(f"age,ill\n{rows}\n")
+    columns = [
+        {"name": "age", "kind": "number", "lo": 20, "hi": 90},
+        {"name": "ill", "kind": "target", "classes": ["no", "yes"]},
+    ]
+    schema, picture = tmp_path / "schema.json", tmp_path / "forest.png"
+    schema.write_text(json.dumps({"dpkern_schema": 1, "columns": columns}))
+    file = ["fit", tmp_path / "ill.csv", "--schema", schema, "--noise-seed", "0", "--plot", picture]
+    budget = ["--epsilon", "4", "--delta", "1e-6"]
+    assert "--plot needs --inference" in refused(capsys, *file, *budget)
+    path = tmp_path / "forest.pdf"
+    assert "png" in refused(capsys, *file[:-1], path, *budget, "--inference")
+    few = ["--epsilon", "0.001", "--delta", "1e-6"]
+    out, err = shown(capsys, [*file, *few, "--inference"])
+    assert "none was drawn: no coefficient has an interval" in out
+    assert "no standard errors are to be expected" in err
+    assert not picture.exists()
+    out, _ = shown(capsys, [*file, *budget, "--inference"])
+    assert f"picture        {picture}" in out
+    assert picture.stat().st_size > 1000
+
+
 def test_counts_of_a_file_have_rate_ratios(capsys, tmp_path):
     rng = np.random.default_rng(0)
     age, years = rng.uniform(20.0, 90.0, 20_000), rng.uniform(0.3, 1.0, 20_000)
