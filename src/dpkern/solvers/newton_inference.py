@@ -26,52 +26,20 @@ model is wrong, the estimand is that of the weighted records. Under silo trust e
 of this by itself, and coefficients are means of the silos', by precision.
 """
 
-import math
-from dataclasses import replace
-
 import numpy as np
 
 from dpkern._threads import one_blas_thread
-from dpkern._warn import warn
-from dpkern.privacy import BudgetWarning
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, solver
-from dpkern.solvers.base.objective import Objective
-from dpkern.solvers.base.plan import RunPlan
 from dpkern.solvers.base.pooling import pooled
-from dpkern.solvers.base.public_numbers import public_numbers
 from dpkern.solvers.base.settings import estimation
-from dpkern.solvers.releases.estimation import Estimation, resolve_estimation
+from dpkern.solvers.releases.estimation import Estimation
 from dpkern.solvers.releases.estimation_sums import Sums
-from dpkern.solvers.releases.forecast import assumed, forecast, usual_rate
-
-
-def _resolve(plan: RunPlan, objective: Objective) -> RunPlan:
-    """Refuse what has no standard errors, and warn where none are to be expected."""
-    plan = resolve_estimation(plan, objective)
-    budget = plan.budget
-    if budget is None or objective.l2:  # with which there is no forecast
-        return plan
-    numbers = public_numbers(objective, budget, plan.trust, plan.neighbours)
-    assert numbers is not None
-    n, of = objective.n, ""
-    if plan.trust == "silo":
-        n, of = int(np.max(objective.sizes)), " of a silo"
-    mu, phi = budget.mu, objective.phi
-    if (shares := plan.shares) is not None:
-        mu *= math.sqrt(1.0 - shares.colluding / shares.silos)
-    unit = 1.0 if plan.sizes_are_hidden else 2.0
-    numbers = replace(numbers, trust="central", noise=unit / n, mu=mu)
-    found = forecast(numbers, phi, n, usual_rate(phi), plan.arguments["budget"].delta)
-    if not found.is_answered:
-        found = replace(found, least_mu=found.least_mu * budget.mu / mu)
-        why = assumed(phi)
-        warn(f"with {n} records{of}, {found}{why and f'; {why}'}", BudgetWarning)
-    return plan
+from dpkern.solvers.releases.foreseen import resolve_foreseen
 
 
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, penalties="l2", settings=estimation,
-    estimates=True, resolve=_resolve, in_blocks=2, audit={"rounds": 4},
+    estimates=True, resolve=resolve_foreseen, in_blocks=2, audit={"rounds": 4},
 )  # fmt: skip
 async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     """Newton's method for estimates with standard errors.
