@@ -20,8 +20,6 @@ _OF_VARIANCE = 0.7  # mean variance of a label at its risk, over that at the mea
 # The least eigenvalue of the covariance of rows, over R^2 / d, and of the curvature over its mean,
 # of labels and others: columns that use the stated ranges, and are not far from independent.
 _SPREAD, _LEAST = 0.06, (0.5, 0.67)
-#: What a forecast says where there are none.
-UNANSWERED = "no standard errors are to be expected"
 # Noise beyond which less than 95 % of coefficients are expected to be answered.
 _ANSWERED = 0.3
 
@@ -63,7 +61,8 @@ class Forecast:
         needed = f"{float(f'{self.least_records:.2g}'):.0f} records"
         if not self.is_answered:
             budget = _stated(self.least_mu, self.delta)
-            return f"{UNANSWERED} at this budget: about {needed}, or {budget}, would do"
+            needed = f"about {needed}, or {budget}, would do"
+            return f"no standard errors are to be expected at this budget: {needed}"
         return (
             f"standard errors grow by about {self.growth:.2g}\n"
             f"they are to be expected from about {needed} on, at this budget"
