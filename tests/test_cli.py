@@ -1391,6 +1391,99 @@ def test_plan_forecasts_standard_errors(capsys):
     assert "--rate must be left out without --inference" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("target", "inference"),
+    [("two", False), ("several", False), ("real", False), ("two", True), ("real", True)],
+)
+def test_a_plan_of_a_schema_has_the_settings_of_its_fits(capsys, tmp_path, target, inference):
+    rng, n = np.random.default_rng(0), 3000
+    kinds = {"two": ["no", "yes"], "several": ["a", "b", "c"], "real": None}
+    labels = kinds[target]
+    y = rng.uniform(0.0, 9.0, n) if labels is None else rng.choice(labels, n)
+    last = {"lo": 0, "hi": 9} if labels is None else {"classes": labels}
+    columns = [
+        {"name": "age", "kind": "number", "lo": 20, "hi": 90, "missing": 50},
+        {"name": "sex", "kind": "category", "categories": ["f", "m"]},
+        {"name": "y", "kind": "target", **last},
+    ]
+    schema = dpk.Schema.from_dict({"dpkern_schema": 1, "columns": columns})
+    schema.save(tmp_path / "schema.json")
+    raw = {"age": rng.uniform(20.0, 90.0, n), "sex": rng.choice(["f", "m"], n), "y": y}
+    sizes = ["plan", "--records", str(n), "--epsilon", "1", "--delta", "1e-6"]
+    seen = []
+    with pytest.MonkeyPatch.context() as patched:
+        module = sys.modules["dpkern.cli.plan"]
+        patched.setattr(module, "plan", lambda *a, **how: seen.append(dpk.plan(*a, **how)))
+        how = ["--inference"] if inference else []
+        out, _ = shown(capsys, [*sizes, "--schema", tmp_path / "schema.json", *how])
+    assert "schema.json, 4 encoded features, every level of a category being one" in out
+    assert "and the constant: 5 coefficients" in out
+    (found,) = seen
+    budget, data = dpk.Budget(epsilon=1.0, delta=1e-6), schema.silo_data(raw)
+    if inference:
+        settings, solver, how = found.forecast.settings, "newton_inference", {"inference": True}
+    else:
+        settings, solver, how = found.best.settings, found.best.solver, {}
+    result = dpk.solve("auto", data, budget=budget, rng=0, **how)
+    assert result.solver == solver
+    for name, value in settings.items():
+        expected = value if isinstance(value, str) else pytest.approx(value, rel=1e-12)
+        assert result.parameters[name] == expected, name
+
+
+def test_a_plan_takes_a_schema_or_a_number_of_features(capsys, tmp_path):
+    columns = [
+        {"name": "age", "kind": "number", "lo": 20, "hi": 90},
+        {"name": "id", "kind": "person"},
+        {"name": "ill", "kind": "target", "classes": ["no", "yes"]},
+    ]
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps({"dpkern_schema": 1, "columns": columns}))
+    sizes = ["plan", "--records", "3000", "--epsilon", "1", "--delta", "1e-6"]
+    assert "give --schema FILE.json, or --features P" in refused(capsys, *sizes)
+    for option in (["--features", "3"], ["--row-bound", "2"], ["--classes", "2"]):
+        said = refused(capsys, *sizes, "--schema", path, *option)
+        assert f"{option[0]} was given, and --schema says it" in said
+    said = refused(capsys, *sizes, "--schema", path, "--inference")
+    assert "--inference must be left out with a column of kind person" in said
+    path.write_text(json.dumps({"dpkern_schema": 1, "columns": columns[:2]}))
+    assert 'must hold a column of kind "target"' in refused(capsys, *sizes, "--schema", path)
+    columns[2:] = [
+        {"name": "t", "kind": "target", "intervals": [0, 1, 2]},
+        {"name": "died", "kind": "event", "classes": ["no", "yes"]},
+    ]
+    path.write_text(json.dumps({"dpkern_schema": 1, "columns": columns}))
+    assert "times to an event" in refused(capsys, *sizes, "--schema", path)
+
+
+def test_a_fit_draws_the_forest_plot_of_its_estimates(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(0)
+    age = rng.uniform(20.0, 90.0, 4000)
+    ill = np.where(rng.logistic(size=4000) < (age - 55.0) / 20.0, "yes", "no")
+    rows = "\n".join(f"{a:.1f},{y}" for a, y in zip(age, ill, strict=True))
+    (tmp_path / "ill.csv").write_text(f"age,ill\n{rows}\n")
+    columns = [
+        {"name": "age", "kind": "number", "lo": 20, "hi": 90},
+        {"name": "ill", "kind": "target", "classes": ["no", "yes"]},
+    ]
+    schema, picture = tmp_path / "schema.json", tmp_path / "forest.png"
+    schema.write_text(json.dumps({"dpkern_schema": 1, "columns": columns}))
+    file = ["fit", tmp_path / "ill.csv", "--schema", schema, "--noise-seed", "0", "--plot", picture]
+    budget = ["--epsilon", "4", "--delta", "1e-6"]
+    assert "--plot needs --inference" in refused(capsys, *file, *budget)
+    path = tmp_path / "forest.pdf"
+    assert "png" in refused(capsys, *file[:-1], path, *budget, "--inference")
+    few = ["--epsilon", "0.001", "--delta", "1e-6"]
+    out, err = shown(capsys, [*file, *few, "--inference"])
+    assert "none was drawn: no coefficient has an interval" in out
+    assert "no standard errors are to be expected" in err
+    assert not picture.exists()
+    out, _ = shown(capsys, [*file, *budget, "--inference"])
+    assert f"picture        {picture}" in out
+    assert picture.stat().st_size > 1000
+
+
 def test_counts_of_a_file_have_rate_ratios(capsys, tmp_path):
     rng = np.random.default_rng(0)
     age, years = rng.uniform(20.0, 90.0, 20_000), rng.uniform(0.3, 1.0, 20_000)

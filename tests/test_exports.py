@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import re
 import sys
 from dataclasses import replace
@@ -56,6 +57,40 @@ def test_saved_coefficients_are_those_of_the_table(model, tmp_path):
         assert (row["name"], row["unit"]) == (own.name, "log odds")
         assert float(row["coefficient"]) == entry["coefficient"] == own.coefficient
         assert float(row["noise_std"]) == entry["noise_std"] == own.noise_std
+
+
+@pytest.mark.parametrize("trust", ["central", "silo"])
+def test_saved_estimates_are_those_of_the_summary(trust, tmp_path, capsys):
+    """The numbers, units and contrasts of `summary`, in a frame, a CSV file and a JSON file."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (4000, 2))
+    X = np.column_stack([X, X[:, 0]])  # of which two coefficients are hidden
+    y = np.where(X[:, 0] + rng.logistic(size=4000) > 0.0, 1, 0)
+    data = dpk.SiloData.split(X, y, 2, feature_range=(-1.0, 1.0), classes=[0, 1], intercept=True)
+    budget = dpk.Budget(epsilon=8.0, delta=1e-6)
+    result = dpk.solve("auto", data, budget=budget, inference=True, trust=trust, rng=0)
+    result.save(tmp_path / "m.npz")
+    for name in ("e.csv", "e.json"):
+        assert main(["export", str(tmp_path / "m.npz"), str(tmp_path / name)]) == 0
+    assert "estimates, standard errors and intervals" in capsys.readouterr().out
+    summary, frame = result.summary(), result.summary().to_frame()
+    rows = list(csv.DictReader((tmp_path / "e.csv").read_text().splitlines()))
+    values = json.loads((tmp_path / "e.json").read_text())
+    assert values["notes"] == list(summary.notes)
+    assert list(rows[0]) == list(values["estimates"][0]) == list(frame.columns)
+    assert list(frame.columns)[: len(summary[0])] == list(summary[0]._fields)
+    for row, entry, own in zip(rows, values["estimates"], summary, strict=True):
+        assert row["name"] == entry["name"] == own.name
+        assert float(row["level"]) == entry["level"] == 0.95
+        for column in ("estimate", "std_error", "noise_std", "z", "p_value", "low", "high"):
+            known = math.isfinite(getattr(own, column))
+            assert entry[column] == (getattr(own, column) if known else None)
+            assert row[column] == (repr(getattr(own, column)) if known else "")
+        if math.isfinite(own.low):
+            assert entry["odds_ratio_low"] == math.exp(own.low)
+            assert entry["odds_ratio_high"] == math.exp(own.high)
+    assert any(math.isnan(row.std_error) for row in summary)
+    assert any(math.isfinite(row.std_error) for row in summary[1:])
 
 
 def test_other_endings_are_refused_and_nothing_is_written(model, tmp_path):

@@ -656,7 +656,7 @@ def test_what_has_no_standard_errors_is_refused_before_any_release(tmp_path):
         (unbounded, "auto", {}, "target_bound"),
         (data, "auto", {"loss": "smoothed_hinge"}, "loss must be 'logistic' or 'squared'"),
         (data, "auto", {"loss": "squared_hinge"}, "or 'cloglog' or 'probit' in newton_inference"),
-        (data, "auto", {"l1": 0.1}, "l1 must be absent"),
+        (data, "auto", {"l1": 0.1}, "l1 must be absent .*or fit without inference=True"),
         (data, "auto", {"rounds": 3}, "rounds must be at least 4"),
         (data, "auto", {"inference": "yes"}, "inference must be True or False"),
     ):
@@ -705,7 +705,9 @@ def test_a_forest_plot_shows_what_noise_adds(tmp_path):
     summary = fit("logistic", np.column_stack([X, X[:, 0]]), y).summary()
     (axes,) = summary.plot(tmp_path / "forest.png").axes
     assert (tmp_path / "forest.png").stat().st_size > 1000
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["x0", "x1", "x2", "x3"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        f"x{j}, per 1" for j in range(4)
+    ]
     lines = [np.array(line.get_xdata()) for line in axes.lines if line.get_linewidth() > 1.5]
     whole, without = lines[0], lines[1]
     row = summary[2]
@@ -715,6 +717,31 @@ def test_a_forest_plot_shows_what_noise_adds(tmp_path):
     assert share**2 == pytest.approx(1.0 - (row.noise_std / row.std_error) ** 2)
     with pytest.raises(ValueError, match="needs a coefficient beside the intercept"):
         fit("squared", *records("squared", p=1)).summary(contrasts={}).plot()
+
+
+def test_a_forest_plot_is_per_steps_of_the_declared_range(tmp_path):
+    pytest.importorskip("matplotlib")
+    summary = dpk.solve("auto", SCHEMA.silo_data(people()), budget=None, inference=True).summary()
+    (axes,) = summary.plot().axes
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    age = summary[1]
+    assert labels[0] == "age, per 10"
+    assert labels[1:] == [row.name for row in summary[2:]]
+    values = [math.exp(10.0 * value) for value in (age.estimate, age.low, age.high)]
+    lines = [np.array(line.get_xdata()) for line in axes.lines if line.get_linewidth() > 1.5]
+    np.testing.assert_allclose(lines[0], values[1:], rtol=1e-9)
+    shown = [text.get_text() for text in axes.texts]
+    assert f"{values[0]:.3g} ({values[1]:.3g} to {values[2]:.3g})" in shown
+    assert "odds ratio (95 % interval)" in shown
+
+
+def test_a_forest_plot_without_an_interval_is_refused_with_the_reason(tmp_path):
+    pytest.importorskip("matplotlib")
+    summary = fit("logistic", *records("logistic", n=300), budget=dpk.Budget(mu=0.01)).summary()
+    assert not summary.has_intervals
+    with pytest.raises(ValueError, match="needs a coefficient with an interval: no standard error"):
+        summary.plot(tmp_path / "forest.png")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("high", [1.3, 2.2, 4.6, 5.5, 7.0, 9.0, 60.0])
@@ -744,6 +771,9 @@ def test_a_selection_has_no_intervals_and_is_refused_uncharged(tmp_path):
     with pytest.raises(ValueError, match="inference must be False in a selection"):
         PrivateSearchCV(DPLogisticRegression(**bounds), choice).fit(X, y)
     assert not accountant.entries
+    chosen = dpk.select([{"solver": "gradient_descent", "rounds": 2}], data, budget=BUDGET, rng=0)
+    with pytest.raises(ValueError, match="intervals after a selection are not covered"):
+        chosen.result.summary()
 
 
 def test_estimators_have_a_summary():

@@ -19,7 +19,8 @@ __all__ = ["releases"]  # a fixture
 TRUTH = (-0.3, 0.8, 0.15, -0.5)  # of `records`, the intercept first
 SIZES = (8000, 20_000, 5000)
 # One of every kind of sums: the others have those of labels or of counts.
-each_loss = pytest.mark.parametrize("name", ["logistic", "huber", "squared", "poisson"])
+NAMES = ["logistic", "huber", "squared", "poisson"]
+each_loss = pytest.mark.parametrize("name", NAMES)
 
 
 def silos(name="logistic", sizes=SIZES, seed=0, **options):
@@ -86,7 +87,7 @@ def test_the_model_has_the_pooled_coefficients_and_their_covariance(of_schema, b
 
 def test_a_single_silo_has_the_estimates_of_central_trust():
     """Its rows are in units of C, with the same draws of noise."""
-    for name in LOSSES:
+    for name in NAMES:
         data = silos(name, sizes=(9000,))
         ours, central = fit(data, name), fit(data, name, trust="central")
         np.testing.assert_allclose(ours.w, central.w, atol=1e-4)

@@ -98,12 +98,11 @@ IMPORTS = {
         *("models/hazards", "models/networks", "models/ordinal", "models/losses"),
     },
     "plotting": set(),
-    "forecast": {"solvers/base", "solvers/releases", "models/losses"},
     "planning": {
         *(
-            "forecast",
             "solvers",
             "solvers/base",
+            "solvers/releases",
             "privacy/*",
             "kernels",
             "data",

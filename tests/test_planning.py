@@ -1,6 +1,7 @@
 """Plans: public numbers alone, the settings that "auto" means, a table and a picture."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -355,3 +356,77 @@ def test_a_plan_of_standard_errors_says_what_is_to_be_expected(tmp_path):
 def test_what_has_no_forecast_is_refused_by_name(how, message):
     with pytest.raises((TypeError, ValueError), match=message):
         dpk.plan(5000, 5, budget=BUDGET, row_bound=2.0, **{"inference": True} | how)
+
+
+def test_the_forecast_says_which_budget_would_do():
+    few = dpk.plan(1000, 5, budget=BUDGET, row_bound=2.0, inference=True)
+    least = few.forecast.least_mu
+    for factor, answered in ((1.01, True), (0.98, False)):
+        budget = dpk.Budget(mu=factor * least)
+        found = dpk.plan(1000, 5, budget=budget, row_bound=2.0, inference=True).forecast
+        assert found.is_answered == answered
+    epsilon = dpk.Budget(mu=least).epsilon_at(BUDGET.delta)
+    assert f"or epsilon {epsilon:.2g}, would do" in str(few)
+    by_mu = dpk.plan(1000, 5, budget=dpk.Budget(mu=0.1), row_bound=2.0, inference=True)
+    assert f"or mu {least:.2g}, would do" in str(by_mu)
+
+
+def test_what_a_forecast_assumes_is_said():
+    how = {"budget": BUDGET, "row_bound": 2.0, "inference": True}
+    assert "half of the records were assumed to have either" in str(dpk.plan(9000, 5, **how))
+    assert "assumed" not in str(dpk.plan(9000, 5, rate=0.5, **how))
+    assert "assumed" not in str(dpk.plan(9000, 5, loss="squared", **how))
+    counts = dpk.losses.Poisson(math.log(0.01), 0.0, max_target=4.0)
+    assert "a mean count of 0.1 was assumed" in str(dpk.plan(9000, 5, loss=counts, **how))
+
+
+def warnings_of(data, **how):
+    """Return what a run is warned of before it begins: that no standard errors are expected."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        dpk.solve("auto", data, **{"budget": BUDGET, "inference": True, "rng": 0} | how)
+    return [str(w.message) for w in seen if "no standard errors are to be" in str(w.message)]
+
+
+def test_a_run_without_standard_errors_to_expect_is_warned_of_before_its_charge(tmp_path):
+    data, spent = make_data(n=3000, m=1), []
+    accountant = dpk.Accountant(tmp_path / "ledger", epsilon=9.0, delta=1e-6)
+
+    def show(message, *_):
+        spent.append((str(message), accountant.spent))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        dpk.solve("auto", data, budget=BUDGET, inference=True, rng=0, accountant=accountant)
+    expected = dpk.plan(3000, 7, budget=BUDGET, row_bound=1.0, inference=True)
+    ((text, before),) = [one for one in spent if "no standard errors" in one[0]]
+    assert before == 0.0 < accountant.spent
+    assert expected.forecast.least_records > 3000
+    needed = float(f"{expected.forecast.least_records:.2g}")
+    epsilon = dpk.Budget(mu=expected.forecast.least_mu).epsilon_at(BUDGET.delta)
+    assert f"about {needed:.0f} records, or epsilon {epsilon:.2g}, would do" in text
+    assert text.endswith("assumed to have either label: rare outcomes need more")
+
+
+def test_only_runs_without_standard_errors_to_expect_are_warned_of():
+    data, large = make_data(n=3000, m=1), dpk.Budget(epsilon=9.0, delta=1e-6)
+    assert warnings_of(data)
+    assert not warnings_of(data, budget=large)
+    assert not warnings_of(data, budget=None)
+    assert not warnings_of(data, inference=False)
+    assert not warnings_of(data, l2=0.1)  # of which there is no forecast
+
+
+def test_a_warning_is_of_the_silos_that_add_the_noise():
+    """A silo of its own has its own records, and shared noise is that of the others."""
+    least = dpk.plan(9000, 7, budget=BUDGET, row_bound=1.0, inference=True).forecast.least_records
+    enough = make_data(n=int(1.05 * least), m=4)
+    assert not warnings_of(enough)
+    assert not warnings_of(enough, colluding=0)
+    (text,) = warnings_of(enough, colluding=2)
+    assert f"with {enough.n} records, no" in text
+    (text,) = warnings_of(enough, trust="silo")
+    assert f"with {enough.sizes.max()} records of a silo, no" in text
+    (text,) = warnings_of(enough, neighbours="add_remove", public_size=500)
+    assert "with 500 records, no" in text

@@ -256,6 +256,13 @@ def test_labels_without_any_relation_are_told(epsilon):
         dpk.solve("gradient_descent", data, budget=BUDGET, rng=0)
 
 
+def test_a_slope_that_the_noise_hides_is_not_called_a_slope():
+    finding = Calibration(1.0, 1.1, 0.0, 1.0, math.inf).finding
+    assert "no slope" in finding
+    assert "inf" not in finding.replace("information", "")
+    assert "slope of 1.1" in Calibration(1.1, 0.0, 0.0, 1.0, 0.9).finding
+
+
 def test_what_was_learnt_is_not_told_to_be_nothing():
     assert told(records(), 1.0) == 0
     # The noise leaves less to chance than 200 columns do.

@@ -16,7 +16,6 @@ from dpkern._numbers import count, not_negative, positive, probability
 from dpkern._text import aligned, figure
 from dpkern.data import SiloData
 from dpkern.data.labels import target_bounds
-from dpkern.forecast import Forecast, forecast
 from dpkern.models.losses import ESTIMATED, LogLink, Loss, NegativeBinomial, get_loss
 from dpkern.models.scale import margin_scale, softmax_scale
 from dpkern.plotting import plot_plan
@@ -29,6 +28,7 @@ from dpkern.solvers.base.options import SHARED, check_choice
 from dpkern.solvers.base.public_numbers import PublicNumbers
 from dpkern.solvers.base.recalibration import Share, power_of_run
 from dpkern.solvers.base.settings import is_auto, moments_suffice
+from dpkern.solvers.releases.forecast import Forecast, assumed, forecast, usual_rate
 
 # Excess risk, test error above that without privacy: least + A (d^q / x)^p, where x = 2 mu / u is
 # n mu under central trust and replacement. q and least of all solvers are here, A and p of every
@@ -112,7 +112,7 @@ class Plan:
             spent = f"epsilon {self.budget.epsilon:g}, delta {self.budget.delta:g}, {spent}"
         head = f"{self.n} records, {self.d} coefficients; {spent}"
         if self.forecast is not None:
-            return f"{head}\n\n{self.forecast}\n\nnothing here was read from records"
+            return f"{head}\n\n{self.forecast}{self._assumed}\n\nnothing here was read from records"
         return "\n".join(
             [
                 head,
@@ -127,6 +127,12 @@ class Plan:
         )
 
     __repr__ = __str__
+
+    @property
+    def _assumed(self) -> str:
+        """What is taken for a rate that was not given, on a line of its own."""
+        text = assumed(self.arguments["loss"]) if self.arguments["rate"] is None else ""
+        return text and f"\n{text}; give the rate (rate=, --rate) if it is known"
 
     def _repr_html_(self) -> str:
         first, *rest, last = str(self).split("\n\n")
@@ -320,7 +326,8 @@ def plan(
         "rate": rate,
     }
     if inference:
-        return Plan(n, d, budget, (), arguments, forecast(numbers, phi, n, _rate(phi, rate)))
+        found = forecast(numbers, phi, n, _rate(phi, rate), budget.delta)
+        return Plan(n, d, budget, (), arguments, found)
     # Hidden local steps have no bound for added records, nor for other than linear models.
     hidden_sizes = neighbours == "add_remove"
     planner = _Planner(
@@ -353,12 +360,14 @@ def plan(
 
 def _rate(phi: Loss, rate: float | None) -> float:
     """Return the share of one of two labels, or the mean count, or what is usual."""
+    if rate is None:
+        return usual_rate(phi)
     if not isinstance(phi, LogLink | NegativeBinomial):
-        return 0.5 if rate is None else probability("rate", rate)
+        return probability("rate", rate)
     low, high = math.exp(phi.low), math.exp(phi.high)
-    if rate is not None and not low <= (rate := positive("rate", rate)) <= high:
+    if not low <= (rate := positive("rate", rate)) <= high:
         raise ValueError(f"rate must be within the means {low:.3g} to {high:.3g}, got {rate!r}")
-    return math.exp(0.5 * (phi.low + phi.high)) if rate is None else rate
+    return rate
 
 
 def _check_inference(phi: Loss, trust: str, K: int, l2: float, transport: str | None) -> None:

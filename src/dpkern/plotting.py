@@ -339,7 +339,7 @@ def plot_plan(
 class ForestRow:
     """An estimate with its whole interval, and the one that it would have without noise.
 
-    They are NaN where there are none; `text` says the whole one.
+    They are NaN where there are none; `text` says the estimate with the whole one.
     """
 
     name: str
@@ -371,6 +371,9 @@ def plot_forest(
             axes.plot(row.estimate, y, "D", color="black", markersize=4, zorder=3)
         place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8}
         axes.annotate(row.text, (1.02, y), **place)
+    head = f"{axis} ({100 * level:g} % interval)"
+    place = {"xycoords": "axes fraction", "va": "bottom", "fontsize": 8, "fontweight": "bold"}
+    axes.annotate(head, (1.02, 1.01), **place)
     axes.plot(
         [], [], color=_COLOURS[0], linewidth=5.0, label=f"{100 * level:g} % interval without noise"
     )

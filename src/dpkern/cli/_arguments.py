@@ -295,7 +295,7 @@ def in_options(message: str, arguments: argparse.Namespace) -> str:
     options = {name: f"--set {name}" for name in solver_options if not hasattr(arguments, name)}
     flags = {*_OF_DATA, *solver_options} - options.keys()
     options |= {name: f"--{name.replace('_', '-')}" for name in flags} | _RENAMED
-    if hasattr(arguments, "plot"):
+    if hasattr(arguments, "plot") and not hasattr(arguments, "out"):
         options["path"] = "--plot"
     if hasattr(arguments, "rate"):
         options["rate"] = "--rate"

@@ -10,8 +10,8 @@ from dpkern.solvers import load
 
 HELP = "write a saved model's coefficients, its ONNX graph, or a paragraph of methods"
 _KINDS = {
-    ".csv": "coefficients and the noise in them",
-    ".json": "coefficients and the noise in them",
+    ".csv": "coefficients and the noise in them, of fits with --inference their intervals",
+    ".json": "the same",
     ".onnx": "model, for other runtimes",
     ".txt": "paragraph for the methods section of a paper",
 }
@@ -29,12 +29,16 @@ def run(arguments: argparse.Namespace) -> None:
     if kind not in _KINDS:
         raise UsageError(f"FILE must end in {', '.join(_KINDS)}, got {path!r}")
     refuse_output(path, arguments.model)
-    model = load(arguments.model)
+    model, what = load(arguments.model), _KINDS[kind]
     if kind == ".onnx":
         model.to_onnx(path)
     elif kind == ".txt":
         with replacing(path) as file:
             file.write(f"{model.methods()}\n".encode())
+    elif model.inference is not None:
+        what = "estimates, standard errors and intervals"
+        model.summary().save(path)
     else:
+        what = "coefficients and the noise in them"
         model.coefficients().save(path)
-    print_lines([("saved", f"{path}: {_KINDS[kind]}")])
+    print_lines([("saved", f"{path}: {what}")])

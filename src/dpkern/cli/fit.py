@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-privacy", action="store_true", help="the same as --epsilon inf")
     add("--ledger", metavar="FILE", help="accountant's file that is charged (dpkern ledger)")
     add("--inference", action="store_true", help="standard errors, intervals and p-values")
+    add("--plot", metavar="FILE.png", help="forest plot of the estimates of --inference")
     add("--trust", help=f"trust model: central, silo, ... (default: {SHARED['trust'].default})")
     add("--test", metavar="FILE", help="labelled records to score the model on")
     add("--out", metavar="MODEL.npz", help="where to save the model")
@@ -82,6 +83,10 @@ def run(arguments: argparse.Namespace) -> None:
     for path in filter(None, (arguments.out, arguments.certificate)):
         _output.refuse_output(path, *read)
     _output.refuse_same(arguments)
+    if arguments.plot is not None:
+        if not arguments.inference:
+            raise _arguments.UsageError("--plot needs --inference, whose estimates it shows")
+        _output.refuse_picture(arguments.plot, *read)
 
     if arguments.federation is not None:
         return _federated_fit(arguments, given, budget, project)
@@ -117,7 +122,7 @@ def run(arguments: argparse.Namespace) -> None:
     lines += _result_lines(first, given.get("penalty"), arguments)
     if test is not None:
         lines += _score_lines([_output.score(result, *test) for result in results], first)
-    lines += saved
+    lines += [*saved, *_picture_lines(arguments, first, which)]
     if draws > 1:
         lines.append(("privacy", f"{draws} draws read the same data and compose: {spent}"))
         lines.append(("", "the certificate below is that of all of them together"))
@@ -181,7 +186,8 @@ def _federated_fit(
         **parameters,
     ).with_names(**texts)
     lines += _result_lines(result, given.get("penalty"), arguments)
-    print_lines(lines + _output.saved(arguments, result, result.privacy))
+    lines += [*_output.saved(arguments, result, result.privacy), *_picture_lines(arguments, result)]
+    print_lines(lines)
     _output.say_certificate(result.privacy)
     _federated.finish(silos)
 
@@ -235,6 +241,19 @@ def _result_lines(
         *([("", _arguments.in_options(finding, arguments))] if finding else []),
         *_coefficient_lines(result),
     ]
+
+
+def _picture_lines(
+    arguments: argparse.Namespace, result: SolverResult, which: str = ""
+) -> list[Line]:
+    """Draw the forest plot that is asked for, where there is an interval to draw."""
+    if arguments.plot is None:
+        return []
+    summary = result.summary()
+    if not summary.has_intervals:
+        return [("picture", "none was drawn: no coefficient has an interval")]
+    summary.plot(arguments.plot)
+    return [("picture", f"{arguments.plot}{which}")]
 
 
 def _coefficient_lines(result: SolverResult) -> list[Line]:

@@ -33,13 +33,14 @@ from dpkern._threads import one_blas_thread
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, solver
 from dpkern.solvers.base.pooling import pooled
 from dpkern.solvers.base.settings import estimation
-from dpkern.solvers.releases.estimation import Estimation, resolve_estimation
+from dpkern.solvers.releases.estimation import Estimation
 from dpkern.solvers.releases.estimation_sums import Sums
+from dpkern.solvers.releases.foreseen import resolve_foreseen
 
 
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, penalties="l2", settings=estimation,
-    estimates=True, resolve=resolve_estimation, in_blocks=2, audit={"rounds": 4},
+    estimates=True, resolve=resolve_foreseen, in_blocks=2, audit={"rounds": 4},
 )  # fmt: skip
 async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     """Newton's method for estimates with standard errors.

@@ -57,7 +57,7 @@ LARGEST_USUAL_DELTA, LARGEST_USUAL_EPSILON, LARGEST_USUAL_MU = 1e-3, 20.0, 6.0
 
 
 class BudgetWarning(UserWarning):
-    """A budget is so large that its guarantee protects little."""
+    """A budget is so large that it protects little, or too small for what is asked of it."""
 
 
 @dataclass(frozen=True, init=False)

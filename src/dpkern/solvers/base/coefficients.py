@@ -5,10 +5,10 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -68,6 +68,28 @@ class Coefficient(NamedTuple):
     noise_std: float | None  #: None where it is not known
 
 
+def save_table(
+    path: str | os.PathLike[str],
+    head: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    name: str,
+    **beside: Any,
+) -> None:
+    """Write rows as CSV, or as JSON under `name` with what is `beside` them; None is blank."""
+    refuse_unwritable(path)
+    kind, text = Path(path).suffix.lower(), io.StringIO()
+    if kind == ".json":
+        each = [dict(zip(head, row, strict=True)) for row in rows]
+        text.write(json.dumps({name: each, **beside}, indent=1) + "\n")
+    elif kind == ".csv":
+        table = csv.writer(text, lineterminator="\n")
+        table.writerows([head, *rows])
+    else:
+        raise ValueError(f"path must end in .csv or .json, got {os.fspath(path)!r}")
+    with replacing(path) as file:
+        file.write(text.getvalue().encode())
+
+
 class Coefficients(tuple[Coefficient, ...]):
     """The intercept and the coefficients of a model, the largest in their noise first.
 
@@ -103,19 +125,8 @@ class Coefficients(tuple[Coefficient, ...]):
 
         A standard deviation that is not known is blank, or null.
         """
-        refuse_unwritable(path)
-        kind, text = Path(path).suffix.lower(), io.StringIO()
-        if kind == ".json":
-            rows = [{**row._asdict(), "unit": self.unit} for row in self]
-            text.write(json.dumps({"coefficients": rows, "note": self.note}, indent=1) + "\n")
-        elif kind == ".csv":
-            table = csv.writer(text, lineterminator="\n")
-            table.writerow([*Coefficient._fields, "unit"])
-            table.writerows([*row, self.unit] for row in self)
-        else:
-            raise ValueError(f"path must end in .csv or .json, got {os.fspath(path)!r}")
-        with replacing(path) as file:
-            file.write(text.getvalue().encode())
+        head = [*Coefficient._fields, "unit"]
+        save_table(path, head, [[*row, self.unit] for row in self], "coefficients", note=self.note)
 
     def __str__(self) -> str:
         return "\n".join([*self.lines(), f"({self.note})"])

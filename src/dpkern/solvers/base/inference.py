@@ -15,7 +15,8 @@ from dpkern._text import aligned
 from dpkern._typing import FloatArray
 from dpkern.data import Schema, SiloData, Transform
 from dpkern.models.losses import LOSSES, Likelihood
-from dpkern.solvers.base.coefficients import INTERCEPT
+from dpkern.privacy.guarantees.selection import Selection
+from dpkern.solvers.base.coefficients import INTERCEPT, save_table
 
 if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult
@@ -122,8 +123,6 @@ class Estimate(NamedTuple):
 class Summary(tuple[Estimate, ...]):
     """Estimates in the units of the records, with standard errors and intervals.
 
-    ``pandas.DataFrame(result.summary())`` has the columns of `Estimate`.
-
     Attributes
     ----------
     level : float
@@ -131,21 +130,67 @@ class Summary(tuple[Estimate, ...]):
     ratios : str
         What exp(estimate) is, such as "odds ratio"; empty where it is none.
     notes : tuple of str
+    steps : dict
+        By how much a number changes in a forest plot, by its name: a power of ten in the unit of
+        the records, up to a quarter of its declared range. Empty for contrasts.
     """
 
     level: float
     ratios: str
     notes: tuple[str, ...]
+    steps: Mapping[str, float]
+    _fields: tuple[str, ...] = Estimate._fields
 
     def __new__(
-        cls, rows: Iterable[Estimate], level: float, ratios: str, notes: tuple[str, ...]
+        cls,
+        rows: Iterable[Estimate],
+        level: float,
+        ratios: str,
+        notes: tuple[str, ...],
+        steps: Mapping[str, float],
     ) -> "Summary":
         self = super().__new__(cls, rows)
-        self.level, self.ratios, self.notes = level, ratios, notes
+        self.level, self.ratios, self.notes, self.steps = level, ratios, notes, steps
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (tuple(self), self.level, self.ratios, self.notes)
+        return type(self), (tuple(self), self.level, self.ratios, self.notes, self.steps)
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether a coefficient beside the intercept has an interval."""
+        return any(math.isfinite(row.std_error) for row in self if row.name != INTERCEPT)
+
+    def to_frame(self) -> Any:
+        """Return the table as a pandas frame, with ratios and their intervals where there are any.
+
+        The columns are name, estimate, std_error, noise_std, z, p_value, low and high, for models
+        of silos also silos, q, q_p_value, i_squared and tau, then odds_ratio, odds_ratio_low and
+        odds_ratio_high, or rate_ratio and so on, and the level of the intervals. Raises ImportError
+        where pandas is not installed.
+        """
+        import pandas
+
+        return pandas.DataFrame(self._rows(), columns=self._columns())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the columns of `to_frame`, as CSV or JSON by the path's suffix.
+
+        What is hidden by the noise is blank, or null. JSON has the notes too.
+        """
+        rows = [[*row[:1], *map(_finite, row[1:])] for row in self._rows()]
+        save_table(path, self._columns(), rows, "estimates", notes=list(self.notes))
+
+    def _columns(self) -> list[str]:
+        name = self.ratios.replace(" ", "_")
+        return [*self._fields, *([name, f"{name}_low", f"{name}_high"] if name else []), "level"]
+
+    def _rows(self) -> list[list[Any]]:
+        rows = []
+        for row in self:
+            ratios = map(_exp, (row.estimate, row.low, row.high)) if self.ratios else ()
+            rows.append([*row, *ratios, self.level])
+        return rows
 
     def __str__(self) -> str:
         lines = aligned([self._head(), *map(self._cells, self)], right=range(1, 12))
@@ -158,27 +203,44 @@ class Summary(tuple[Estimate, ...]):
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return a forest plot, in which what the noise adds to an interval is drawn apart.
 
-        Ratios, where there are any, are on a logarithmic axis. The intercept is left out. It is
-        written as a PNG where a path is given. Raises ImportError where matplotlib is not
-        installed.
+        Ratios, where there are any, are on a logarithmic axis. The intercept is left out, and
+        coefficients of numbers are for `steps`, which their labels say. It is written as a PNG
+        where a path is given.
+
+        Raises
+        ------
+        ValueError
+            When no coefficient has an interval.
+        ImportError
+            Where matplotlib is not installed.
         """
         from dpkern.plotting import ForestRow, plot_forest
 
         def ratio(value: float) -> float:
             return _exp(value) if self.ratios else value
 
+        if len(self) and not self.has_intervals:
+            raise ValueError(f"a forest plot needs a coefficient with an interval: {_REFUSED}")
         rows = []
         for row in self:
             if row.name != INTERCEPT:
+                step = self.steps.get(row.name)
+                name, by = (row.name, 1.0) if step is None else (f"{row.name}, per {step:g}", step)
                 without = math.sqrt(max(row.std_error**2 - row.noise_std**2, 0.0))
                 half = 0.5 * (row.high - row.low) * without / row.std_error
+                shown = [ratio(by * value) for value in (row.estimate, row.low, row.high)]
+                known = math.isfinite(row.std_error)
+                text = f"{shown[0]:.3g} ({shown[1]:.3g} to {shown[2]:.3g})" if known else "-"
                 rows.append(
                     ForestRow(
-                        row.name,
-                        ratio(row.estimate),
-                        whole=(ratio(row.low), ratio(row.high)),
-                        without=(ratio(row.estimate - half), ratio(row.estimate + half)),
-                        text=self._cells(row)[7 if self.ratios else 6],
+                        name,
+                        shown[0],
+                        whole=(shown[1], shown[2]),
+                        without=(
+                            ratio(by * (row.estimate - half)),
+                            ratio(by * (row.estimate + half)),
+                        ),
+                        text=text,
                     )
                 )
         axis, ratios = self.ratios or "coefficient", bool(self.ratios)
@@ -201,6 +263,10 @@ class Summary(tuple[Estimate, ...]):
             shown[1:5] = ["-"] * 4
             shown[-1] = "-"
         return row.name, *shown
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _exp(value: float) -> float:
@@ -277,6 +343,11 @@ def in_rows(
 ) -> tuple[list[str], FloatArray, FloatArray, FloatArray]:
     """Return names, estimates, variances and those of the noise, of coefficients or contrasts."""
     found = result.inference
+    if found is None and isinstance(result.privacy.guarantee, Selection):
+        raise ValueError(
+            "a model of a selection has no standard errors: intervals after a selection are not "
+            "covered; choose the settings before, by public facts, and fit with inference=True"
+        )
     if found is None:
         raise ValueError(
             f"a model of {result.solver} has no standard errors: fit with inference=True "
@@ -345,4 +416,20 @@ def summary(
     """Return the estimates as `SolverResult.summary` describes them."""
     level = probability("level", level)
     rows = with_intervals(*in_rows(result, contrasts), level)
-    return Summary(rows, level, RATIOS.get(result.loss, ""), notes_on([result], rows))
+    steps = plot_steps(result) if contrasts is None else {}
+    return Summary(rows, level, RATIOS.get(result.loss, ""), notes_on([result], rows), steps)
+
+
+def plot_steps(result: "SolverResult") -> dict[str, float]:
+    """Return by how much numbers change in a plot; 1 where no range was declared, or of a log."""
+    if result.schema is None:
+        return dict.fromkeys(in_units(result)[0][1:], 1.0)
+    steps = {}
+    for column in result.schema.features:
+        if column.categories is None:
+            name, gain, _ = column.unit
+            quarter = 0.5 / gain  # of a range that is mapped to [-1, 1]
+            steps[name] = (
+                10.0 ** math.floor(math.log10(quarter)) if column.scale == "linear" else 1.0
+            )
+    return steps

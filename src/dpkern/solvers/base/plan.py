@@ -177,7 +177,12 @@ def resolve(
     given["person_clip"] = None if persons is None else persons.clip
     if declaration.penalties == "l2" and (objective.l1 or objective.other):
         name = "l1" if given["l1"] else "penalty"
-        raise ValueError(f"{name} must be absent in {declaration.name}, which takes l2 alone")
+        other = "l2, or take another solver"
+        if declaration.estimates:
+            other = "l2, or fit without inference=True"
+        raise ValueError(
+            f"{name} must be absent in {declaration.name}, which takes l2 alone: take {other}"
+        )
     _check_neighbours(objective, given)
     shares = _shares(declaration, objective, given)
     given["colluding"] = None if shares is None else shares.colluding

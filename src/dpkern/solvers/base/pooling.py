@@ -28,6 +28,7 @@ from dpkern.solvers.base.inference import (
     in_rows,
     in_units,
     notes_on,
+    plot_steps,
     with_intervals,
 )
 
@@ -58,7 +59,9 @@ class Pooled(NamedTuple):
 
 
 class MetaAnalysis(Summary):
-    """Estimates of all silos together; ``pandas.DataFrame`` has the columns of `Pooled`."""
+    """Estimates of all silos together, with the columns of `Pooled`."""
+
+    _fields = Pooled._fields
 
     def _head(self) -> tuple[str, ...]:
         return *super()._head(), "silos", "p of Q", "I^2"
@@ -95,7 +98,8 @@ def combined(
     notes = notes_on(results, rows)
     if np.isnan(variances).any():
         notes = *notes, _LEFT_OUT
-    return MetaAnalysis(cast(Any, both), level, RATIOS.get(first.loss, ""), notes)
+    steps = plot_steps(first) if contrasts is None else {}
+    return MetaAnalysis(cast(Any, both), level, RATIOS.get(first.loss, ""), notes, steps)
 
 
 def _heterogeneity(

@@ -117,6 +117,10 @@ NO_SLOPE = (
     "little learnt, as far as the releases tell: labels depend on the model's scores by a slope of "
     "{:.2g} with a standard error of {:.2g}; take more records, fewer columns or a larger budget"
 )
+HIDDEN_SLOPE = (
+    "little learnt, as far as the releases tell: no slope of labels by the model's scores was "
+    "found, the noise hides it; take more records, fewer columns or a larger budget"
+)
 
 
 @dataclass(frozen=True)
@@ -250,6 +254,8 @@ def stored_calibration(values: Mapping[str, float]) -> Calibration | Temperature
 
 
 def _finding(slope: float, error: float) -> str:
+    if error == math.inf:
+        return HIDDEN_SLOPE
     return "" if slope >= _FEW_ERRORS * error else NO_SLOPE.format(slope, error)
 
 

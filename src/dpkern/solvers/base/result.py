@@ -403,11 +403,11 @@ class SolverResult:
 
     def _noise_band(self) -> tuple[float, float] | None:
         """Return where the norm of the noise on a mean gradient is 95 % of the time."""
-        declared, releases = self.privacy.declared, self.privacy.releases
-        releases = [r for r in releases if not r.what.startswith("recalibration")]
-        if len(releases) != 1 or declared.get("weights") != "size":
+        declared = self.privacy.declared
+        of_rounds = [r for r in self.privacy.releases if not r.what.startswith("recalibration")]
+        if len(of_rounds) != 1 or declared.get("weights") != "size":
             return None
-        (release,) = releases
+        (release,) = of_rounds
         of_gradients = release.what == "sum of clipped gradients" and release.coins is None
         everywhere = release.times == len(self.history["gradient_norm"])
         if not (of_gradients and everywhere) or release.sampling is not None or not release.std:

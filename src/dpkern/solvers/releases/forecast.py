@@ -1,11 +1,13 @@
 """By how much privacy will widen standard errors, before any record is read."""
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpkern.models.losses import BinaryLikelihood, Likelihood, Loss
+from dpkern.models.losses import BinaryLikelihood, Likelihood, LogLink, Loss, NegativeBinomial
+from dpkern.privacy import Budget
 from dpkern.solvers.base.public_numbers import PublicNumbers
 from dpkern.solvers.base.settings import estimation
 from dpkern.solvers.releases.estimation import FLOOR, GEOMETRY, divided
@@ -37,12 +39,18 @@ class Forecast:
         errors beyond 0.4, and nearly all up to 0.3 of what is forecast.
     least_records : int
         From which the ratio is 0.3 at most, at the same budget.
+    least_mu : float
+        From which it is, with the same records.
+    delta : float or None
+        At which `least_mu` is told as an epsilon.
     """
 
     settings: Mapping[str, Any]
     growth: float
     noise_ratio: float
     least_records: int
+    least_mu: float
+    delta: float | None
 
     @property
     def is_answered(self) -> bool:
@@ -50,16 +58,41 @@ class Forecast:
         return self.noise_ratio <= _ANSWERED
 
     def __str__(self) -> str:
-        needed = f"from about {float(f'{self.least_records:.2g}'):.0f} records on"
+        needed = f"{float(f'{self.least_records:.2g}'):.0f} records"
         if not self.is_answered:
+            budget = _stated(self.least_mu, self.delta)
+            needed = f"about {needed}, or {budget}, would do"
             return f"no standard errors are to be expected at this budget: {needed}"
         return (
             f"standard errors grow by about {self.growth:.2g}\n"
-            f"they are to be expected {needed}, at this budget"
+            f"they are to be expected from about {needed} on, at this budget"
         )
 
 
-def forecast(numbers: PublicNumbers, loss: Loss, n: int, rate: float) -> Forecast:
+@functools.lru_cache(maxsize=64)
+def _stated(mu: float, delta: float | None) -> str:
+    return f"mu {mu:.2g}" if delta is None else f"epsilon {Budget.part(mu).epsilon_at(delta):.2g}"
+
+
+def usual_rate(loss: Loss) -> float:
+    """Return the share of one of two labels, or the mean count, where none is said."""
+    if not isinstance(loss, LogLink | NegativeBinomial):
+        return 0.5
+    return math.exp(0.5 * (loss.low + loss.high))
+
+
+def assumed(loss: Loss) -> str:
+    """Return what a forecast without a rate assumes of the records; nothing of real targets."""
+    if isinstance(loss, LogLink | NegativeBinomial):
+        return f"a mean count of {usual_rate(loss):.2g} was assumed: smaller ones need more"
+    if loss.task == "classification":
+        return "half of the records were assumed to have either label: rare outcomes need more"
+    return ""
+
+
+def forecast(
+    numbers: PublicNumbers, loss: Loss, n: int, rate: float, delta: float | None
+) -> Forecast:
     """Return what is expected of estimates on n records.
 
     `rate` of them have the one label, or it is the mean count.
@@ -67,19 +100,33 @@ def forecast(numbers: PublicNumbers, loss: Loss, n: int, rate: float) -> Forecas
 
     unit = round(n * numbers.noise)  # 2 where a record is replaced
 
-    def at(records: int) -> tuple[dict[str, Any], float, float]:
-        settings = estimation(replace(numbers, noise=unit / records), {"loss": loss})
+    def at(records: int, mu: float) -> tuple[dict[str, Any], float, float]:
+        public = replace(numbers, noise=unit / records, mu=mu)
+        settings = estimation(public, {"loss": loss})
         sizes = settings["clip"] ** 2, settings["rounds"]
-        return settings, *_expected(numbers, loss, records, unit, rate, *sizes)
+        return settings, *_expected(public, loss, records, unit, rate, *sizes)
 
-    settings, growth, ratio = at(n)
+    settings, growth, ratio = at(n, numbers.mu)
+    records = _least(lambda k: at(k, numbers.mu)[2] <= _ANSWERED)
+    mu = 1e-3 * numbers.mu * _least(lambda k: at(n, 1e-3 * numbers.mu * k)[2] <= _ANSWERED)
+    return Forecast(settings, growth, ratio, records, mu, delta)
+
+
+def _least(answers: Callable[[int], bool]) -> int:
+    """Return the least number that answers, to a thousandth of it."""
     low, high = 1, 2
-    while high < 1 << 50 and at(high)[2] > _ANSWERED:
+    while high < 1 << 50 and not answers(high):
         low, high = high, 2 * high
     while high - low > max(low // 1000, 1):
         middle = (low + high) // 2
-        low, high = (middle, high) if at(middle)[2] > _ANSWERED else (low, middle)
-    return Forecast(settings, growth, ratio, high)
+        low, high = (low, middle) if answers(middle) else (middle, high)
+    return high
+
+
+@functools.cache
+def _divided(loss: Loss, steps: int) -> tuple[Any, ...]:
+    """Return the parts of a budget of 1, of which others are multiples."""
+    return divided(1.0, loss, intercept=True, steps=steps)
 
 
 def _expected(
@@ -91,7 +138,9 @@ def _expected(
     coordinates outer products of rows have the mean 1, or less where the noise hides the geometry.
     """
     d = numbers.dim
-    once, curvatures, scores = divided(numbers.mu, loss, intercept=True, steps=steps)
+    once, curvatures, scores = (
+        [mu and mu * numbers.mu for mu in parts] for parts in _divided(loss, steps)
+    )
     if isinstance(loss, Likelihood):
         of_labels = isinstance(loss, BinaryLikelihood)
         h = (_OF_VARIANCE if of_labels else 1.0) * loss.information(rate)
