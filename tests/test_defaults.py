@@ -37,6 +37,13 @@ def test_more_records_or_budget_make_no_regression_worse(solver):
     assert not against(rows(solver, "offset", "skewed", 0.0, epsilons=(3.0, 10.0)))
 
 
+@pytest.mark.parametrize("solver", ["federated_gd", "prox_pl_svrg"])
+def test_few_steps_start_at_the_mean_of_many_targets(solver):
+    cells = [Cell("skewed", "offset", 1, 0.0, solver, 10_000, epsilon) for epsilon in (1.0, 10.0)]
+    less, more = (np.mean(cell.scores(4, 10_000)["R2"]) for cell in cells)
+    assert more > less - 0.02
+
+
 @pytest.mark.parametrize("solver", ["auto", *compared(SOLVERS)])
 @pytest.mark.parametrize(("design", "d"), [("uniform", 50), ("skewed", 100)])
 def test_regressions_in_many_columns_beat_the_mean(solver, design, d):
