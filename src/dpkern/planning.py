@@ -24,6 +24,7 @@ from dpkern.privacy.guarantees.budget import check_budget
 from dpkern.privacy.sampling.amplification import AMPLIFIES
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.automatic import chosen
+from dpkern.solvers.base.declaration import Declaration
 from dpkern.solvers.base.options import SHARED, check_choice
 from dpkern.solvers.base.public_numbers import PublicNumbers
 from dpkern.solvers.base.recalibration import Share, power_of_run
@@ -422,7 +423,7 @@ class _Planner:
         given = {k: o.default for k, o in (SHARED | declaration.own).items()} | self.stated
         if self.numbers.trust == "silo" or self.transport is not None:
             given |= declaration.of_silos
-        share = self._share(given)
+        share = self._share(declaration, given)
         numbers = replace(self.numbers, mu=math.sqrt(1.0 - share.value) * self.numbers.mu)
         found = declaration.settings(numbers, given)
         # Rounds that are fixed by default take their time and their noise too.
@@ -458,7 +459,7 @@ class _Planner:
             passes=passes if declaration.in_blocks and K == 2 else None,
         )
 
-    def _share(self, given: Mapping[str, Any]) -> Share:
+    def _share(self, declaration: Declaration, given: Mapping[str, Any]) -> Share:
         """Return the share of mu^2 for a recalibration."""
         secret = given.get("sampling") == AMPLIFIES[given["neighbours"]]
         if secret or not self.recalibrated:
@@ -466,7 +467,7 @@ class _Planner:
         numbers, K = self.numbers, self.n_classes
         power = power_of_run(self.n, self.m, numbers.trust, numbers.mu)
         if numbers.log_link or not numbers.labels:
-            return Share.of_targets(power, numbers.dim)
+            return Share.of_targets(power, numbers.dim, declaration)
         d = numbers.dim if K == 2 else K * numbers.dim
         return Share.of_labels(power, d, several=K > 2)
 

@@ -95,9 +95,8 @@ _RANGE_T = 1.4
 # at least the norm of half of a square's diagonal; and the largest step of the log of means.
 _SHARE_L, _LEAST_SHARE_L, _MOST_SHARE_L = 130.0, 0.02, 0.2
 _LEVEL_CLIP, _LARGEST_LEVEL = 0.7072, 3.0
-# Of the mean of targets: so many over n mu is its share of mu^2, within these bounds; none beside
-# moments from the last, times d^(3/2), on, where they are exact, with the clip norm of targets around
-# 0.
+# Of the mean of targets: so many over n mu is its share of mu^2, within these bounds. There is none
+# beside moments from the last, times d^(3/2), on, which are exact, and clip targets around 0.
 _SHARE_M, _LEAST_SHARE_M, _MOST_SHARE_M, _EXACT_M = 45.0, 0.005, 0.2, 6000.0
 # Of the rates of ordered classes: so many over n mu is their share of mu^2, within these bounds.
 _SHARE_C, _LEAST_SHARE_C, _MOST_SHARE_C = 90.0, 0.02, 0.6
@@ -290,8 +289,10 @@ class Share(NamedTuple):
         return cls(value, sum(_TIMES))
 
     @classmethod
-    def of_targets(cls, power: float) -> "Share":
-        """Return that of the mean of targets by n mu."""
+    def of_targets(cls, power: float, dim: int, declaration: "Declaration") -> "Share":
+        """Return that of the mean of targets by n mu and the number of coefficients."""
+        if declaration.settings is moments and power >= _EXACT_M * dim**1.5:
+            return cls(0.0)
         return cls(min(max(_SHARE_M / power, _LEAST_SHARE_M), _MOST_SHARE_M), 1)
 
     def passes(self, n: int) -> int:
@@ -340,8 +341,7 @@ def recalibration_share(
     if counts:
         return min(max(_SHARE_L / power, _LEAST_SHARE_L), _MOST_SHARE_L)
     if targets:
-        exact = declaration.settings is moments and power >= _EXACT_M * objective.dim**1.5
-        return 0.0 if exact else Share.of_targets(power).value
+        return Share.of_targets(power, objective.dim, declaration).value
     if ordered:
         return min(max(_SHARE_C / power, _LEAST_SHARE_C), _MOST_SHARE_C)
     return Share.of_labels(power, objective.dim, several=several).value
