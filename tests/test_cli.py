@@ -620,7 +620,38 @@ def test_the_answer_is_the_default_unless_another_is_better(others, majority, an
     rows = [compared("spider", 0.96, math.nan, math.inf, "-")]
     rows += [compared("gradient_descent", 0.88), *(compared(*other) for other in others)]
     rows += [compared("spider", 0.99, epsilon=4.0)]
-    assert compare._answer(rows, "MSE", majority).startswith(answer)
+    judged = compare._Judged("MSE", majority and ("majority class", majority))
+    assert compare._answer(rows, judged).startswith(answer)
+
+
+def test_solvers_are_judged_by_area_where_one_class_is_rare(capsys, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (900, 3))
+    y = np.where(rng.random(900) < 1 / (1 + np.exp(4.0 - 3.0 * X[:, 0])), "ill", "well")
+    assert np.mean(y == "well") > 0.85  # hardly any risk is above 1/2
+    path = write_csv(tmp_path / "rare.csv", X, y)
+    pictures = []
+    monkeypatch.setattr(compare, "plot_compare", lambda rows, *a, **k: pictures.append((rows, k)))
+    run = ["compare", path, *SMALL[:-1], "--rounds", "auto", "--draws", "2", "--epsilons", "8"]
+    out, _ = shown(capsys, [*run, "--solvers", "gradient_descent,ridge"])
+    assert re.search(
+        r"\nscore +area under the ROC curve \(AUC\), as the larger class has \d\d %", out
+    )
+    assert re.search(r"\nchance +- +0\.5000\n", out)
+    assert re.search(r"\nanswer +\w+; at epsilon 8 it cost[^\n]*\(test AUC 0\.\d+ in place of", out)
+    ((rows, how),) = pictures
+    assert (how["metric"], how["level"]) == ("test AUC", ("chance", 0.5))
+    assert rows[0].score > 0.7  # without noise
+    names = list(dict.fromkeys((row.solver, row.trust) for row in rows[1:]))
+    assert names == [tuple(row[:2]) for row in table_of(out)[:4]]
+
+
+def test_the_default_is_drawn_and_listed_however_poor_it_is():
+    rows = [compared(f"s{k}", 0.9 - 0.01 * k) for k in range(9)]
+    rows = [compared("s0", 0.96, math.nan, math.inf, "-"), *rows, compared("gradient_descent", 0.5)]
+    judged = compare._Judged("test accuracy", ("majority class", 0.7))
+    drawn = compare._drawn(rows, judged, 8)
+    assert [row.solver for row in drawn] == ["s0", *(f"s{k}" for k in range(7)), "gradient_descent"]
 
 
 def test_draws_of_sampled_users_compose_as_each_of_them_does_alone(capsys, train):
@@ -1187,19 +1218,19 @@ def test_compare_shows_the_accuracy_of_the_largest_class(
     capsys, tmp_path, train, test, monkeypatch
 ):
     drawn = []
-    monkeypatch.setattr(compare, "plot_compare", lambda *a, majority, **k: drawn.append(majority))
+    monkeypatch.setattr(compare, "plot_compare", lambda *a, level, **k: drawn.append(level))
     out, _ = shown(capsys, ["compare", train, *SMALL, "--solvers", "spider", "--test", test])
     _, y = records(80, 1)
     share = max(np.mean(y == "ill"), np.mean(y == "well"))
     assert re.search(rf"\nmajority class +- +- +{share:.4f} +- +- +- +-\n", out)
-    assert drawn == [share]
+    assert drawn == [("majority class", share)]
     assert "300 training records" in out
     assert "80 records of test.csv" in out
     X, _ = records(60, 0)
     numbers = write_csv(tmp_path / "n.csv", X, X[:, 0] + 0.25)
     out, _ = shown(capsys, ["compare", numbers, *SMALL, "--solvers", "spider"])
     assert "majority" not in out
-    assert drawn == [share, None]
+    assert drawn == [("majority class", share), None]
 
 
 # the command line's words
