@@ -8,10 +8,12 @@ import math
 import os
 import re
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
 import warnings
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from io import StringIO
@@ -64,12 +66,28 @@ def test(tmp_path):
     return write_csv(tmp_path / "test.csv", *records(80, 1))
 
 
+@contextmanager
+def without_model_of_before(arguments):
+    """Take away a model that a fit would refuse to overwrite; it is back where none is new."""
+    fits = arguments[:1] == ["fit"] and "--out" in arguments
+    path = Path(arguments[arguments.index("--out") + 1]) if fits else None
+    model = path.read_bytes() if fits and path.suffix == ".npz" and path.is_file() else None
+    if model is not None:
+        path.unlink()
+    yield
+    if model is not None and not path.exists():
+        path.write_bytes(model)
+
+
 def shown(capsys, arguments, code=0):
     """Standard output and error of one run, which must end with the given status."""
-    assert main([str(a) for a in arguments]) == code, capsys.readouterr().err
+    arguments = [str(a) for a in arguments]
+    with without_model_of_before(arguments):
+        assert main(arguments) == code, capsys.readouterr().err
     out, err = capsys.readouterr()
     out = re.sub(r"\n {14}(?=\S)", " ", out)  # a certificate's folded lines as one again
     err = re.sub("dpkern: no --target was given: the last .* as the target\n", "", err)
+    err = re.sub("dpkern: no --out was given: the model is not kept.*\n", "", err)
     return (out, err) if code == 0 else err
 
 
@@ -163,7 +181,7 @@ def test_regression_reports_the_mean_squared_error(capsys, tmp_path):
     train = write_csv(tmp_path / "r.csv", X, y)
     model = tmp_path / "r.npz"
     how = ["--no-privacy", "--l2", 0, "--row-bound", 2, "--out", model]
-    out, _ = shown(capsys, ["fit", train, "--test", train, *how])
+    out, _ = shown(capsys, ["fit", train, "--test", write_csv(tmp_path / "t.csv", X, y), *how])
     assert "squared loss" in out
     assert float(re.search(r"test MSE\s+([\d.]+)", out)[1]) < 1e-3
     out, err = shown(capsys, ["predict", model, train])
@@ -324,7 +342,7 @@ def test_labels_are_numbers_or_text_as_the_classes_say(capsys, tmp_path, classes
     out, _ = shown(capsys, [*fit, path])
     assert "one.csv, 20 records" in out
     assert "accuracy" in shown(capsys, ["predict", model, one])[1]
-    shown(capsys, [*fit, one])
+    shown(capsys, [*fit[:-2], one])
 
 
 def test_the_wisconsin_set_as_a_file_is_learnt_once_the_hint_is_followed(capsys, tmp_path):
@@ -335,7 +353,7 @@ def test_the_wisconsin_set_as_a_file_is_learnt_once_the_hint_is_followed(capsys,
         writer.writerow([*table.feature_names, "diagnosis"])
         writer.writerows([*x, label] for x, label in zip(table.X.tolist(), table.y, strict=True))
     fit = ["fit", path, "--target", "diagnosis", "--silos", 8, "--epsilon", 1, "--delta", 1e-6]
-    fit += ["--test", path, "--noise-seed", 1, "--draws", 5]
+    fit += ["--test", shutil.copy(path, tmp_path / "t.csv"), "--noise-seed", 1, "--draws", 5]
     out, err = shown(capsys, fit)
     assert "WARNING" in err
     assert "--feature-range" in err
@@ -442,6 +460,37 @@ def test_compare_takes_sparse_files(capsys, sparse_files, given):
 # predict
 
 
+def test_what_was_paid_for_is_kept_and_not_overwritten(capsys, tmp_path, train):
+    model, ledger = (str(tmp_path / name) for name in ("m.npz", "l.json"))
+    dpk.Accountant(ledger, epsilon=9.0, delta=1e-5)
+    fit = ["fit", train, *BUDGET, *QUICK, "--ledger", ledger]
+    assert main(fit) == 0
+    err = capsys.readouterr().err
+    assert "no --out was given: the model is not kept, and fitting it again costs again" in err
+    assert main(["fit", train, "--no-privacy", *QUICK]) == 0
+    assert "no --out" not in capsys.readouterr().err
+    spent = Path(ledger).read_bytes()
+    Path(model).write_text("paid for")
+    assert main([*fit, "--out", model]) == 2
+    assert f"{model} is there already, and a budget may have been" in capsys.readouterr().err
+    assert Path(model).read_text() == "paid for"
+    assert Path(ledger).read_bytes() == spent
+
+
+def test_records_of_the_fit_are_no_test_records(capsys, tmp_path, train, test):
+    ledger, again = tmp_path / "l.json", tmp_path / "again.csv"
+    dpk.Accountant(ledger, epsilon=9.0, delta=1e-5)
+    again.hardlink_to(train)
+    before = ledger.read_bytes()
+    for path in (train, again):
+        fit = ["fit", train, *BUDGET, *QUICK, "--ledger", ledger, "--test", path]
+        assert "--test must be other records than DATA, got" in refused(capsys, *fit)
+        assert "--test must be other" in refused(capsys, "compare", train, "--test", path)
+    assert ledger.read_bytes() == before
+    out, _ = shown(capsys, ["fit", train, *BUDGET, *QUICK, "--test", test])
+    assert "it is for the holder of these records alone, and no certificate covers it" in out
+
+
 @pytest.fixture
 def model(capsys, tmp_path, train):
     path = tmp_path / "model.npz"
@@ -457,6 +506,7 @@ def test_predictions_are_those_of_the_saved_model(capsys, tmp_path, model, label
     out, err = shown(capsys, ["predict", model, path])
     assert out.split() == saved.predict(X).tolist()
     score = f"accuracy {saved.score(X, y):.4f} on 50 labelled records\n"
+    score += f"({_output.EXACT_SCORE})\n"
     assert err == (score if labelled else "")
 
     target = tmp_path / "p.txt"
@@ -1077,9 +1127,8 @@ def test_outputs_are_regular_files_and_nothing_is_computed_otherwise(
     assert {p: p.lstat().st_mode for p in tmp_path.iterdir()} == before
 
 
-def test_a_failing_write_leaves_the_old_model_alone(capsys, tmp_path, train, monkeypatch):
+def test_a_failing_write_leaves_nothing(capsys, tmp_path, train, monkeypatch):
     model = tmp_path / "m.npz"
-    model.write_bytes(b"old")
 
     def full(file, **arrays):
         file.write(b"half")
@@ -1089,7 +1138,7 @@ def test_a_failing_write_leaves_the_old_model_alone(capsys, tmp_path, train, mon
     before = sorted(tmp_path.iterdir())
     err = refused(capsys, "fit", train, *BUDGET, *QUICK, "--out", model)
     assert "No space left" in err
-    assert model.read_bytes() == b"old"
+    assert not model.exists()
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -1117,7 +1166,7 @@ def test_an_interrupted_fit_says_what_was_released(capsys, train, monkeypatch):
 
     monkeypatch.setattr(dpk.NoiseStream, "release", interrupted)
     assert main(["fit", train, "--target", "state", *BUDGET, *QUICK, "--draws", "3"]) == 130
-    err = capsys.readouterr().err.splitlines()
+    _, *err = capsys.readouterr().err.splitlines()  # without --out, which is said
     assert err[0] == "dpkern: interrupted"
     assert re.match("dpkern: released before the failure: sum of clipped gradients: 6 x", err[1])
     assert err[2] == "dpkern: released before that: all of 1 finished draws"

@@ -43,6 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.federation is not None:
         return _over_silos(arguments, given, budget, project)
     _federated.refuse_options(arguments)
+    _output.refuse_existing(arguments.certificate)
     texts = project.texts_for(arguments.about)
     ledger = project.ledger_for(arguments.ledger)
     model = load(arguments.model)
