@@ -580,7 +580,10 @@ def test_describe_is_the_library_call_on_the_files_records(capsys, tmp_path):
     expected = dpk.describe(frame, schema, budget=budget, rng=3)
     assert str(expected) in out
     rows = list(csv.DictReader(Path(table).read_text().splitlines()))
-    assert [float(row["low"]) for row in rows] == [row.low for row in expected.rows]
+    assert [float(row["low"]) for row in rows] == [row.low for row in expected.shown]
+    assert len(rows) == len(expected.rows) - 1  # no row of values that are not listed
+    assert not [row for row in rows if "not listed" in row["level"]]
+    assert math.isnan(expected["sex", "share", "not listed"].value)
     assert dpk.verify(saved).ok
     spent = dpk.Accountant(ledger).spent
     assert spent > 0.9

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
-        table.writerows([Statistic._fields, *description.rows])
+        table.writerows([Statistic._fields, *description.shown])
         with replacing(arguments.out) as file:
             file.write(text.getvalue().encode())
         lines.append(("saved", arguments.out))
