@@ -551,6 +551,23 @@ def test_evaluate_is_the_library_call_on_the_files_records(capsys, tmp_path, mod
     assert dpk.Accountant(ledger).spent > 0.9
 
 
+def test_evaluate_draws_the_calibration_curve_of_risks(capsys, tmp_path, train, model, test):
+    picture, ledger, hinge = (tmp_path / name for name in ("c.png", "ledger", "h.npz"))
+    dpk.Accountant(ledger, epsilon=3.0, delta=1e-4)
+    shown(capsys, ["evaluate", model, test, *BUDGET, "--plot", picture])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    fit = ["fit", train, "--no-privacy", "--loss", "smoothed_hinge", "--rounds", 5, "--out", hinge]
+    shown(capsys, fit)
+    for name, path, said in (
+        (hinge, picture, "--plot must be left out for a model that has no risks of classes"),
+        (model, tmp_path / "c.pdf", "--plot must end in .png"),
+        (model, tmp_path / "none" / "c.png", "there is no folder"),
+    ):
+        call = ["evaluate", name, test, *BUDGET, "--ledger", ledger, "--plot", path]
+        assert said in refused(capsys, *call)
+    assert dpk.Accountant(ledger).spent == 0.0
+
+
 def test_evaluate_refuses_other_records_and_spends_nothing(capsys, tmp_path, model, test):
     ledger, X, y = str(tmp_path / "ledger"), *records(80, 1)
     dpk.Accountant(ledger, epsilon=3.0, delta=1e-4)

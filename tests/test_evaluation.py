@@ -595,3 +595,28 @@ def test_the_cure_of_missing_labels_is_named():
     model = dpk.solve("ridge", dpk.Schema(columns).silo_data(frame), budget=None)
     with pytest.raises(ValueError, match=r"y must be given, got None: pass model\.schema\.labels"):
         dpk.evaluate(model, frame, **how)
+
+
+def test_bins_that_noise_hides_have_no_rate_and_intervals_of_the_others_cover():
+    budget, inside, hidden = dpk.Budget(epsilon=0.5, delta=1e-6), [], 0
+    bins = np.searchsorted(edges_of(8, 0.5)[1:-1], many := np.random.default_rng(9).random(10**6))
+    right = np.bincount(bins, many) / np.bincount(bins)
+    for k in range(60):
+        rng = np.random.default_rng(k)
+        X = rng.random((1500, 1))
+        y = (rng.random(1500) < X[:, 0]).astype(int)
+        found = dpk.evaluate(lambda X: X[:, 0], X, y, classes=[0, 1], bins=8, budget=budget, rng=k)
+        (_, rate, n), (low, high) = found.calibration_curve, found.calibration_intervals
+        few = n < 5.0 * math.sqrt(2.0 * 3.5) / (math.sqrt(0.55) * budget.mu)
+        np.testing.assert_array_equal(np.isnan(rate), few)
+        np.testing.assert_array_equal((low[few], high[few]), (0.0 * n[few], 0.0 * n[few] + 1.0))
+        inside += ((low <= right) & (right <= high))[~few].tolist()
+        hidden += few.sum()
+    assert hidden > 60
+    assert len(inside) > 100
+    assert 0.92 < np.mean(inside) <= 1.0
+    hidden = np.isnan(found.calibration_curve[1]).sum()
+    axes = found.plot().axes[0]
+    assert sum(line.get_marker() == "o" for line in axes.lines) == 8 - hidden
+    with pytest.raises(ValueError, match="plot needs predicted risks"):
+        replace(found, calibration_curve=None).plot()

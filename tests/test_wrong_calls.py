@@ -341,7 +341,7 @@ CALLS = [
     (lambda: solve(rng=np.random.default_rng()), "seed must be None or an int"),
     (
         lambda: solve(data=ABC),
-        "data must be a SiloData, got DataFrame: schema.silo_data(frame) makes",
+        r"data must be a SiloData, got DataFrame: schema\.silo_data\(frame\) makes",
     ),
     (
         lambda: dpk.solve_many("ridge", DATA, budgets=[1.0]),

@@ -287,6 +287,36 @@ def plot_survival(curves: Mapping[str, Sequence[Any]], path: Path, *, title: str
     return _finished(figure, path, title)
 
 
+def plot_calibration(
+    curve: Sequence[Any],
+    intervals: Sequence[Any],
+    path: Path,
+    *,
+    confidence: float,
+) -> Any:
+    """Draw rates over mean risks with their intervals, above the numbers of records.
+
+    `curve` has risks, rates and numbers of records of bins; a NaN among the rates is no point.
+    Raises ImportError where matplotlib is not installed.
+    """
+    figure = _figure((4.6, 5.4))
+    axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    axes.plot([0, 1], [0, 1], color="#444444", linewidth=1.0, linestyle=(0, (6, 3)))
+    bins = zip(*curve, *intervals, strict=True)
+    for risk, rate, _, low, high in (bin for bin in bins if not math.isnan(bin[1])):
+        axes.plot([risk, risk], [low, high], color=_COLOURS[0], linewidth=1.6)
+        axes.plot(risk, rate, "o", color=_COLOURS[0], markersize=4.5)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_ylabel("rate")
+    below.bar(curve[0], [max(n, 0.0) for n in curve[2]], width=0.012, color="#777777")
+    below.set_ylabel("records")
+    below.set_xlabel("mean risk in the bin", fontsize=9)
+    note = f"{100 * confidence:g} % intervals of noise and sampling; no point where noise hides it"
+    figure.supxlabel(_wrapped(note, 4.6, 8), fontsize=8)
+    return _finished(figure, path, "")
+
+
 def plot_plan(
     panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
     path: Path,

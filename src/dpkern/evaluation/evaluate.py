@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -102,12 +103,16 @@ class Evaluation:
     confidence : float
         Of the intervals.
     calibration_curve : tuple of three ndarrays of shape (B,), or None
-        Mean risk, rate of positives and number of records in bins of the risk; of several classes
-        those of the likeliest one, and whether it is right.
+        Mean risk, rate of positives and noisy number of records in bins of the risk; of several
+        classes those of the likeliest one, and whether it is right. The rate is not a number where
+        the number of records is below five standard deviations of its noise.
     roc_curve : tuple of two ndarrays of shape (B + 1,), or None
         Rates of false and of true positives at the edges of the bins, from 1 down to 0.
     confusion : ndarray of shape (K, K), or None
         Noisy counts by label and predicted label; of two classes at the threshold.
+    calibration_intervals : tuple of two ndarrays of shape (B,), or None
+        Ends of intervals of the rates of the curve, of `confidence` each, for the noise and the
+        sampling of the records; 0 and 1 where there is no rate.
     privacy : Certificate
         Composes with that of the fit by `dpkern.privacy.compose_sequential` where a person may
         have a record in both; of disjoint records by `compose_parallel`.
@@ -119,6 +124,33 @@ class Evaluation:
     calibration_curve: tuple[FloatArray, FloatArray, FloatArray] | None = None
     roc_curve: tuple[FloatArray, FloatArray] | None = None
     confusion: FloatArray | None = None
+    calibration_intervals: tuple[FloatArray, FloatArray] | None = None
+
+    def plot(self, path: str | PathLike[str] | None = None) -> Any:
+        """Draw the calibration curve with its intervals, and how many records have which risk.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            PNG file to write.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ValueError
+            When the model has no risks, and so no calibration curve.
+        ImportError
+            When matplotlib is not installed.
+        """
+        if self.calibration_curve is None or self.calibration_intervals is None:
+            raise ValueError("plot needs predicted risks, which the evaluated model has none of")
+        from dpkern.plotting import plot_calibration
+
+        curve, intervals = self.calibration_curve, self.calibration_intervals
+        return plot_calibration(curve, intervals, path, confidence=self.confidence)
 
     def __getattr__(self, name: str) -> float:
         scores = self.__dict__.get("scores", {})
@@ -421,19 +453,19 @@ def _of_risks(
     # The spread at an error of 0, where no distance is negative, is not that at the released one.
     if found["calibration_error"] <= figures.error_of_right_risks(released, total, confidence):
         scores["calibration_error"] = replace(scores["calibration_error"], low=0.0)
-    curve = figures.curve(released) if records.risks else None
+    curve, rates = figures.shown_curve(released, confidence) if records.risks else (None, None)
     if K > 2:
         scores = {name: scores[binary] for name, binary in _OF_CLASSES.items()}
         half = scores["brier"]  # of several classes the Brier score is up to 2
         doubled = (2.0 * half.value, 2.0 * half.low, 2.0 * half.high, 2.0 * half.noise_std)
         scores["brier"] = Score(*doubled)
-        return Evaluation(scores, confidence, privacy, curve, None, counts.reshape(K, K))
+        return Evaluation(scores, confidence, privacy, curve, None, counts.reshape(K, K), rates)
     if not records.risks:
         scores = {name: scores[name] for name in _WITHOUT_RISKS}
     first = int(np.searchsorted(edges, threshold))
     sides = released.cells[:, :first].sum(axis=1), released.cells[:, first:].sum(axis=1)
     confusion = np.column_stack(sides)
-    return Evaluation(scores, confidence, privacy, curve, figures.roc(released), confusion)
+    return Evaluation(scores, confidence, privacy, curve, figures.roc(released), confusion, rates)
 
 
 @dataclass(frozen=True)
