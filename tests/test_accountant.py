@@ -145,6 +145,23 @@ def test_room_for_three_runs_three_and_refuses_the_fourth(path, data):
     assert accountant.spent == pytest.approx(gdp_epsilon(math.sqrt(3) * ONE.mu, DELTA), rel=1e-6)
 
 
+def test_a_refusal_names_the_budget_as_it_was_stated(path, data):
+    accountant = Accountant(path, epsilon=1.0, delta=1e-5)
+    budget = Budget(epsilon=5.0, delta=DELTA)
+    there = gdp_epsilon(budget.mu, 1e-5)
+    said = f"which asked for epsilon 5 at delta {DELTA:g}, which is {there:.2f}"[:-1]
+
+    def evaluated():
+        dpk.evaluate(lambda X: X[:, 0], np.full((9, 1), 0.5), [0, 1, 1] * 3, classes=[0, 1],
+                     budget=budget, accountant=accountant)  # fmt: skip
+
+    for call in (lambda: fit(data, accountant, budget), evaluated):
+        with pytest.raises(BudgetSpentError) as caught:
+            call()
+        assert said in str(caught.value)
+        assert "at the ledger's delta 1e-05: 0 of epsilon 1 at delta 1e-05 is" in str(caught.value)
+
+
 # ----------------------------------------------------------------------------- what is charged
 
 

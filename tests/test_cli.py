@@ -8,10 +8,12 @@ import math
 import os
 import re
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
 import warnings
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from io import StringIO
@@ -64,12 +66,28 @@ def test(tmp_path):
     return write_csv(tmp_path / "test.csv", *records(80, 1))
 
 
+@contextmanager
+def without_model_of_before(arguments):
+    """Take away a model that a fit would refuse to overwrite; it is back where none is new."""
+    fits = arguments[:1] == ["fit"] and "--out" in arguments
+    path = Path(arguments[arguments.index("--out") + 1]) if fits else None
+    model = path.read_bytes() if fits and path.suffix == ".npz" and path.is_file() else None
+    if model is not None:
+        path.unlink()
+    yield
+    if model is not None and not path.exists():
+        path.write_bytes(model)
+
+
 def shown(capsys, arguments, code=0):
     """Standard output and error of one run, which must end with the given status."""
-    assert main([str(a) for a in arguments]) == code, capsys.readouterr().err
+    arguments = [str(a) for a in arguments]
+    with without_model_of_before(arguments):
+        assert main(arguments) == code, capsys.readouterr().err
     out, err = capsys.readouterr()
     out = re.sub(r"\n {14}(?=\S)", " ", out)  # a certificate's folded lines as one again
     err = re.sub("dpkern: no --target was given: the last .* as the target\n", "", err)
+    err = re.sub("dpkern: no --out was given: the model is not kept.*\n", "", err)
     return (out, err) if code == 0 else err
 
 
@@ -163,7 +181,7 @@ def test_regression_reports_the_mean_squared_error(capsys, tmp_path):
     train = write_csv(tmp_path / "r.csv", X, y)
     model = tmp_path / "r.npz"
     how = ["--no-privacy", "--l2", 0, "--row-bound", 2, "--out", model]
-    out, _ = shown(capsys, ["fit", train, "--test", train, *how])
+    out, _ = shown(capsys, ["fit", train, "--test", write_csv(tmp_path / "t.csv", X, y), *how])
     assert "squared loss" in out
     assert float(re.search(r"test MSE\s+([\d.]+)", out)[1]) < 1e-3
     out, err = shown(capsys, ["predict", model, train])
@@ -324,7 +342,7 @@ def test_labels_are_numbers_or_text_as_the_classes_say(capsys, tmp_path, classes
     out, _ = shown(capsys, [*fit, path])
     assert "one.csv, 20 records" in out
     assert "accuracy" in shown(capsys, ["predict", model, one])[1]
-    shown(capsys, [*fit, one])
+    shown(capsys, [*fit[:-2], one])
 
 
 def test_the_wisconsin_set_as_a_file_is_learnt_once_the_hint_is_followed(capsys, tmp_path):
@@ -335,7 +353,7 @@ def test_the_wisconsin_set_as_a_file_is_learnt_once_the_hint_is_followed(capsys,
         writer.writerow([*table.feature_names, "diagnosis"])
         writer.writerows([*x, label] for x, label in zip(table.X.tolist(), table.y, strict=True))
     fit = ["fit", path, "--target", "diagnosis", "--silos", 8, "--epsilon", 1, "--delta", 1e-6]
-    fit += ["--test", path, "--noise-seed", 1, "--draws", 5]
+    fit += ["--test", shutil.copy(path, tmp_path / "t.csv"), "--noise-seed", 1, "--draws", 5]
     out, err = shown(capsys, fit)
     assert "WARNING" in err
     assert "--feature-range" in err
@@ -442,6 +460,37 @@ def test_compare_takes_sparse_files(capsys, sparse_files, given):
 # predict
 
 
+def test_what_was_paid_for_is_kept_and_not_overwritten(capsys, tmp_path, train):
+    model, ledger = (str(tmp_path / name) for name in ("m.npz", "l.json"))
+    dpk.Accountant(ledger, epsilon=9.0, delta=1e-5)
+    fit = ["fit", train, *BUDGET, *QUICK, "--ledger", ledger]
+    assert main(fit) == 0
+    err = capsys.readouterr().err
+    assert "no --out was given: the model is not kept, and fitting it again costs again" in err
+    assert main(["fit", train, "--no-privacy", *QUICK]) == 0
+    assert "no --out" not in capsys.readouterr().err
+    spent = Path(ledger).read_bytes()
+    Path(model).write_text("paid for")
+    assert main([*fit, "--out", model]) == 2
+    assert f"{model} is there already, and a budget may have been" in capsys.readouterr().err
+    assert Path(model).read_text() == "paid for"
+    assert Path(ledger).read_bytes() == spent
+
+
+def test_records_of_the_fit_are_no_test_records(capsys, tmp_path, train, test):
+    ledger, again = tmp_path / "l.json", tmp_path / "again.csv"
+    dpk.Accountant(ledger, epsilon=9.0, delta=1e-5)
+    again.hardlink_to(train)
+    before = ledger.read_bytes()
+    for path in (train, again):
+        fit = ["fit", train, *BUDGET, *QUICK, "--ledger", ledger, "--test", path]
+        assert "--test must be other records than DATA, got" in refused(capsys, *fit)
+        assert "--test must be other" in refused(capsys, "compare", train, "--test", path)
+    assert ledger.read_bytes() == before
+    out, _ = shown(capsys, ["fit", train, *BUDGET, *QUICK, "--test", test])
+    assert "it is for the holder of these records alone, and no certificate covers it" in out
+
+
 @pytest.fixture
 def model(capsys, tmp_path, train):
     path = tmp_path / "model.npz"
@@ -457,6 +506,7 @@ def test_predictions_are_those_of_the_saved_model(capsys, tmp_path, model, label
     out, err = shown(capsys, ["predict", model, path])
     assert out.split() == saved.predict(X).tolist()
     score = f"accuracy {saved.score(X, y):.4f} on 50 labelled records\n"
+    score += f"({_output.EXACT_SCORE})\n"
     assert err == (score if labelled else "")
 
     target = tmp_path / "p.txt"
@@ -501,6 +551,23 @@ def test_evaluate_is_the_library_call_on_the_files_records(capsys, tmp_path, mod
     assert dpk.Accountant(ledger).spent > 0.9
 
 
+def test_evaluate_draws_the_calibration_curve_of_risks(capsys, tmp_path, train, model, test):
+    picture, ledger, hinge = (tmp_path / name for name in ("c.png", "ledger", "h.npz"))
+    dpk.Accountant(ledger, epsilon=3.0, delta=1e-4)
+    shown(capsys, ["evaluate", model, test, *BUDGET, "--plot", picture])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    fit = ["fit", train, "--no-privacy", "--loss", "smoothed_hinge", "--rounds", 5, "--out", hinge]
+    shown(capsys, fit)
+    for name, path, said in (
+        (hinge, picture, "--plot must be left out for a model that has no risks of classes"),
+        (model, tmp_path / "c.pdf", "--plot must end in .png"),
+        (model, tmp_path / "none" / "c.png", "there is no folder"),
+    ):
+        call = ["evaluate", name, test, *BUDGET, "--ledger", ledger, "--plot", path]
+        assert said in refused(capsys, *call)
+    assert dpk.Accountant(ledger).spent == 0.0
+
+
 def test_evaluate_refuses_other_records_and_spends_nothing(capsys, tmp_path, model, test):
     ledger, X, y = str(tmp_path / "ledger"), *records(80, 1)
     dpk.Accountant(ledger, epsilon=3.0, delta=1e-4)
@@ -530,7 +597,10 @@ def test_describe_is_the_library_call_on_the_files_records(capsys, tmp_path):
     expected = dpk.describe(frame, schema, budget=budget, rng=3)
     assert str(expected) in out
     rows = list(csv.DictReader(Path(table).read_text().splitlines()))
-    assert [float(row["low"]) for row in rows] == [row.low for row in expected.rows]
+    assert [float(row["low"]) for row in rows] == [row.low for row in expected.shown]
+    assert len(rows) == len(expected.rows) - 1  # no row of values that are not listed
+    assert not [row for row in rows if "not listed" in row["level"]]
+    assert math.isnan(expected["sex", "share", "not listed"].value)
     assert dpk.verify(saved).ok
     spent = dpk.Accountant(ledger).spent
     assert spent > 0.9
@@ -620,7 +690,38 @@ def test_the_answer_is_the_default_unless_another_is_better(others, majority, an
     rows = [compared("spider", 0.96, math.nan, math.inf, "-")]
     rows += [compared("gradient_descent", 0.88), *(compared(*other) for other in others)]
     rows += [compared("spider", 0.99, epsilon=4.0)]
-    assert compare._answer(rows, "MSE", majority).startswith(answer)
+    judged = compare._Judged("MSE", majority and ("majority class", majority))
+    assert compare._answer(rows, judged).startswith(answer)
+
+
+def test_solvers_are_judged_by_area_where_one_class_is_rare(capsys, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (900, 3))
+    y = np.where(rng.random(900) < 1 / (1 + np.exp(4.0 - 3.0 * X[:, 0])), "ill", "well")
+    assert np.mean(y == "well") > 0.85  # hardly any risk is above 1/2
+    path = write_csv(tmp_path / "rare.csv", X, y)
+    pictures = []
+    monkeypatch.setattr(compare, "plot_compare", lambda rows, *a, **k: pictures.append((rows, k)))
+    run = ["compare", path, *SMALL[:-1], "--rounds", "auto", "--draws", "2", "--epsilons", "8"]
+    out, _ = shown(capsys, [*run, "--solvers", "gradient_descent,ridge"])
+    assert re.search(
+        r"\nscore +area under the ROC curve \(AUC\), as the larger class has \d\d %", out
+    )
+    assert re.search(r"\nchance +- +0\.5000\n", out)
+    assert re.search(r"\nanswer +\w+; at epsilon 8 it cost[^\n]*\(test AUC 0\.\d+ in place of", out)
+    ((rows, how),) = pictures
+    assert (how["metric"], how["level"]) == ("test AUC", ("chance", 0.5))
+    assert rows[0].score > 0.7  # without noise
+    names = list(dict.fromkeys((row.solver, row.trust) for row in rows[1:]))
+    assert names == [tuple(row[:2]) for row in table_of(out)[:4]]
+
+
+def test_the_default_is_drawn_and_listed_however_poor_it_is():
+    rows = [compared(f"s{k}", 0.9 - 0.01 * k) for k in range(9)]
+    rows = [compared("s0", 0.96, math.nan, math.inf, "-"), *rows, compared("gradient_descent", 0.5)]
+    judged = compare._Judged("test accuracy", ("majority class", 0.7))
+    drawn = compare._drawn(rows, judged, 8)
+    assert [row.solver for row in drawn] == ["s0", *(f"s{k}" for k in range(7)), "gradient_descent"]
 
 
 def test_draws_of_sampled_users_compose_as_each_of_them_does_alone(capsys, train):
@@ -1046,9 +1147,8 @@ def test_outputs_are_regular_files_and_nothing_is_computed_otherwise(
     assert {p: p.lstat().st_mode for p in tmp_path.iterdir()} == before
 
 
-def test_a_failing_write_leaves_the_old_model_alone(capsys, tmp_path, train, monkeypatch):
+def test_a_failing_write_leaves_nothing(capsys, tmp_path, train, monkeypatch):
     model = tmp_path / "m.npz"
-    model.write_bytes(b"old")
 
     def full(file, **arrays):
         file.write(b"half")
@@ -1058,7 +1158,7 @@ def test_a_failing_write_leaves_the_old_model_alone(capsys, tmp_path, train, mon
     before = sorted(tmp_path.iterdir())
     err = refused(capsys, "fit", train, *BUDGET, *QUICK, "--out", model)
     assert "No space left" in err
-    assert model.read_bytes() == b"old"
+    assert not model.exists()
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -1086,7 +1186,7 @@ def test_an_interrupted_fit_says_what_was_released(capsys, train, monkeypatch):
 
     monkeypatch.setattr(dpk.NoiseStream, "release", interrupted)
     assert main(["fit", train, "--target", "state", *BUDGET, *QUICK, "--draws", "3"]) == 130
-    err = capsys.readouterr().err.splitlines()
+    _, *err = capsys.readouterr().err.splitlines()  # without --out, which is said
     assert err[0] == "dpkern: interrupted"
     assert re.match("dpkern: released before the failure: sum of clipped gradients: 6 x", err[1])
     assert err[2] == "dpkern: released before that: all of 1 finished draws"
@@ -1187,19 +1287,19 @@ def test_compare_shows_the_accuracy_of_the_largest_class(
     capsys, tmp_path, train, test, monkeypatch
 ):
     drawn = []
-    monkeypatch.setattr(compare, "plot_compare", lambda *a, majority, **k: drawn.append(majority))
+    monkeypatch.setattr(compare, "plot_compare", lambda *a, level, **k: drawn.append(level))
     out, _ = shown(capsys, ["compare", train, *SMALL, "--solvers", "spider", "--test", test])
     _, y = records(80, 1)
     share = max(np.mean(y == "ill"), np.mean(y == "well"))
     assert re.search(rf"\nmajority class +- +- +{share:.4f} +- +- +- +-\n", out)
-    assert drawn == [share]
+    assert drawn == [("majority class", share)]
     assert "300 training records" in out
     assert "80 records of test.csv" in out
     X, _ = records(60, 0)
     numbers = write_csv(tmp_path / "n.csv", X, X[:, 0] + 0.25)
     out, _ = shown(capsys, ["compare", numbers, *SMALL, "--solvers", "spider"])
     assert "majority" not in out
-    assert drawn == [share, None]
+    assert drawn == [("majority class", share), None]
 
 
 # the command line's words

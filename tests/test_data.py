@@ -364,6 +364,14 @@ def test_declared_labels_that_do_not_fit_are_refused(y, task, classes, message):
     assert_refused(message, SiloData, np.ones((3, 1)), y, [0, 3], task=task, classes=classes)
 
 
+def test_labels_in_two_spellings_are_refused_unless_they_are_declared():
+    X, y = np.ones((4, 1)), np.array(["Yes", "yes ", "Yes", "yes "])
+    message = "^y must spell every label in one way, got 2 labels of which 1 differ"
+    assert_refused(message, SiloData, X, y, [0, 4])
+    assert SiloData(X, y, [0, 4], classes=["yes ", "Yes"]).y.tolist() == [1.0, -1.0, 1.0, -1.0]
+    assert SiloData(X, np.array(["no", "yes", "no", "yes"]), [0, 4]).task == "classification"
+
+
 @pytest.mark.parametrize(
     ("y", "task", "expected"),
     [

@@ -221,6 +221,19 @@ def test_several_classes_are_softmax_regression():
         DPLogisticRegression(fit_intercept=False).fit(X, y)
 
 
+@pytest.mark.parametrize("spellings", [["no", "NO", "yes", "Yes "], ["yes", "yes "]])
+def test_labels_in_several_spellings_are_refused_before_the_charge(tmp_path, spellings):
+    X = np.random.default_rng(0).normal(size=(80, 2))
+    accountant = dpk.Accountant(tmp_path / "l.json", epsilon=9.0, delta=1e-5)
+    y = np.resize(spellings, 80)
+    for labels in (y, y.astype(object), pd.Series(y)):
+        with pytest.raises(ValueError, match=r"^y must spell every label in one way") as error:
+            DPLogisticRegression(accountant=accountant).fit(X, labels)
+        assert "Yes" not in str(error.value)
+    assert accountant.spent == 0.0
+    assert len(DPLogisticRegression(classes=spellings).fit(X, y).classes_) == len(spellings)
+
+
 @pytest.mark.parametrize("cls", CLASSIFIERS)
 @pytest.mark.parametrize("order", [["yes", "no"], {"no", "yes"}, pd.Series(["yes", "no"])])
 def test_the_order_of_classes_changes_nothing(cls, order):

@@ -559,3 +559,64 @@ def test_products_of_matrices_are_refused_where_records_are_added():
     with pytest.raises(ValueError, match="neighbours must be 'replace_one' for the model 'mlp'"):
         dpk.evaluate(result, X, y, budget=budget, neighbours="add_remove", public_size=300)
     assert dpk.evaluate(result, X, y, budget=budget, rng=0).privacy.epsilon(1e-6) <= 1.0
+
+
+def test_few_records_are_warned_of_before_the_charge_by_public_numbers_alone(tmp_path):
+    budget, rng = dpk.Budget(epsilon=0.3, delta=1e-6), np.random.default_rng(0)
+    accountant = dpk.Accountant(tmp_path / "l.json", epsilon=9.0, delta=1e-6)
+    how = {"budget": budget, "classes": [0, 1], "accountant": accountant}
+    enough = math.ceil(80 / budget.mu)
+
+    def evaluated(n, labels):
+        X = rng.random((n, 1))
+        return dpk.evaluate(lambda X: X[:, 0], X, labels, **how)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for labels in (np.resize([0, 1], 39), np.zeros(39, int)):
+            with pytest.raises(
+                UserWarning, match=f"scores of 39 .* 0.5, and 0.06 with {enough} rec"
+            ):
+                evaluated(39, labels)
+        assert accountant.spent == 0.0
+        found = evaluated(enough, np.resize([0, 1], enough))
+    assert found.scores["accuracy"].noise_std == pytest.approx(0.06, rel=0.15)
+
+
+def test_the_cure_of_missing_labels_is_named():
+    how = {"budget": dpk.Budget(mu=1.0)}
+    data = dpk.SiloData(np.ones((9, 1)), [0, 1, 1] * 3, [0, 9])
+    model = dpk.solve("ridge", data, budget=None)
+    with pytest.raises(ValueError, match="y must be given, got None: pass the labels of the rec"):
+        dpk.evaluate(model, data.X, **how)
+    columns = [dpk.data.Column("a", "number", lo=0, hi=9)]
+    columns += [dpk.data.Column("y", "target", classes=["n", "p"])]
+    frame = {"a": range(9), "y": ["n", "p", "p"] * 3}
+    model = dpk.solve("ridge", dpk.Schema(columns).silo_data(frame), budget=None)
+    with pytest.raises(ValueError, match=r"y must be given, got None: pass model\.schema\.labels"):
+        dpk.evaluate(model, frame, **how)
+
+
+def test_bins_that_noise_hides_have_no_rate_and_intervals_of_the_others_cover():
+    budget, inside, hidden = dpk.Budget(epsilon=0.5, delta=1e-6), [], 0
+    bins = np.searchsorted(edges_of(8, 0.5)[1:-1], many := np.random.default_rng(9).random(10**6))
+    right = np.bincount(bins, many) / np.bincount(bins)
+    for k in range(60):
+        rng = np.random.default_rng(k)
+        X = rng.random((1500, 1))
+        y = (rng.random(1500) < X[:, 0]).astype(int)
+        found = dpk.evaluate(lambda X: X[:, 0], X, y, classes=[0, 1], bins=8, budget=budget, rng=k)
+        (_, rate, n), (low, high) = found.calibration_curve, found.calibration_intervals
+        few = n < 5.0 * math.sqrt(2.0 * 3.5) / (math.sqrt(0.55) * budget.mu)
+        np.testing.assert_array_equal(np.isnan(rate), few)
+        np.testing.assert_array_equal((low[few], high[few]), (0.0 * n[few], 0.0 * n[few] + 1.0))
+        inside += ((low <= right) & (right <= high))[~few].tolist()
+        hidden += few.sum()
+    assert hidden > 60
+    assert len(inside) > 100
+    assert 0.92 < np.mean(inside) <= 1.0
+    hidden = np.isnan(found.calibration_curve[1]).sum()
+    axes = found.plot().axes[0]
+    assert sum(line.get_marker() == "o" for line in axes.lines) == 8 - hidden
+    with pytest.raises(ValueError, match="plot needs predicted risks"):
+        replace(found, calibration_curve=None).plot()

@@ -33,44 +33,56 @@ def has_colour(pixels, colour):
     return bool((np.abs(pixels - rgb).max(axis=-1) < 0.02).any())
 
 
-def texts_of(figure):
-    """The labels of every panel, the lowest first, by its title."""
-    panels = {axes.get_title(): axes for axes in figure.axes}
-    return {title: [t.get_text() for t in axes.texts] for title, axes in panels.items()}
+def names_of(figure):
+    """The solvers of every panel that has a title, the highest first."""
+    names, ticks = {}, []
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        assert low > high  # the first at the top
+        ticks = [tick.get_text() for tick in axes.get_yticklabels()] or ticks  # the left one's
+        if axes.get_title():
+            names[axes.get_title()] = ticks
+    return names
 
 
-@pytest.mark.parametrize("majority", [None, 0.1])
-def test_every_budget_and_trust_has_a_panel_of_sorted_solvers(majority):
-    """Accuracies rise towards the top, and errors fall."""
-    figure = plot_compare(ROWS, None, majority=majority)
-    solvers = ["spider", "gradient_descent"][:: -1 if majority is None else 1]
-    expected = {f"ε = {e}, central trust": solvers for e in (1, 2, 4)}
-    expected |= {f"ε = {e}, silo trust": ["spider"] for e in (1, 2)} | {"": []}
-    levels = 1 if majority is None else 2  # "no privacy" and "larger class" before them
-    assert {title: texts[levels:] for title, texts in texts_of(figure).items()} == expected
+@pytest.mark.parametrize("level", [None, ("larger class", 0.1)])
+def test_every_budget_and_trust_has_a_panel_in_one_order(level):
+    figure = plot_compare(ROWS, None, level=level)
+    expected = {f"ε = {e}, central trust": ["gradient_descent", "spider"] for e in (1, 2, 4)}
+    expected |= {f"ε = {e}, silo trust": ["spider"] for e in (1, 2)}
+    assert names_of(figure) == expected
+    turned = plot_compare(ROWS[::-1], None, level=level)
+    assert names_of(turned)["ε = 1, central trust"] == ["spider", "gradient_descent"]
 
 
 def test_the_default_solver_alone_is_bold_and_has_a_colour(tmp_path):
-    plot_compare(ROWS, tmp_path / "grey.png")
+    figure = plot_compare(ROWS, tmp_path / "grey.png")
     assert not has_colour(drawn(tmp_path / "grey.png"), "#0072B2")
+    assert "bold" not in figure.get_supxlabel()
     figure = plot_compare(ROWS, tmp_path / "bold.png", defaults=[("gradient_descent", "central")])
     assert has_colour(drawn(tmp_path / "bold.png"), "#0072B2")
-    bold = {t.get_text() for a in figure.axes for t in a.texts if t.get_fontweight() == "bold"}
+    ticks = [tick for axes in figure.axes for tick in axes.get_yticklabels()]
+    bold = {tick.get_text() for tick in ticks if tick.get_fontweight() == "bold"}
     assert bold == {"gradient_descent"}
+    assert "the default solver is bold" in figure.get_supxlabel().replace("\n", " ")
 
 
-def test_solvers_below_the_larger_class_have_no_panel_and_are_named():
-    figure = plot_compare(ROWS, None, majority=0.7)
-    assert not [title for title in texts_of(figure) if "silo" in title]
-    note = figure.get_supxlabel()
-    assert "standard errors" in note
-    assert note.endswith("not drawn, below the larger class: spider under silo trust")
-
-
-def test_order_of_rows_does_not_change_a_panel(tmp_path):
-    plot_compare(ROWS[1:7], tmp_path / "a.png")
-    plot_compare(sorted(ROWS[1:7], key=lambda r: r.epsilon), tmp_path / "b.png")
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+@pytest.mark.parametrize("epsilons", [1, 4])
+def test_texts_of_a_comparison_are_within_the_picture_and_beside_the_panels(epsilons):
+    rows = [row("objective_perturbation", epsilon=2.0**k) for k in range(epsilons)]
+    rows += [row(epsilon=math.inf, trust="-")]
+    title = "patients.csv, 2400 of 12000 records held out at random (seed 0)"
+    defaults = [("objective_perturbation", "central")]
+    figure = plot_compare(rows, None, title=title, level=("chance", 0.5), defaults=defaults)
+    figure.canvas.draw()
+    assert "dotted line: chance, 0.5" in figure.get_supxlabel().replace("\n", " ")
+    whole, (axes, *_) = figure.bbox, figure.axes
+    texts = [*figure.texts, figure._supxlabel, figure._suptitle, *axes.get_yticklabels()]
+    for text in texts:
+        box = text.get_window_extent()
+        assert whole.x0 <= box.x0 <= box.x1 <= whole.x1, text.get_text()
+    assert axes.get_yticklabels()[0].get_window_extent().x1 < axes.get_window_extent().x0
+    assert not axes.texts  # nothing is written where points are
 
 
 @pytest.mark.parametrize("rows", [ROWS[:1], ROWS[1:2], [row(se=math.nan)]])
@@ -81,7 +93,7 @@ def test_few_rows_and_single_draws_are_drawn(tmp_path, rows):
 
 def test_the_largest_class_is_a_line_of_its_own(tmp_path):
     plot_compare(ROWS, tmp_path / "without.png")
-    plot_compare(ROWS, tmp_path / "with.png", majority=0.5)
+    plot_compare(ROWS, tmp_path / "with.png", level=("larger class", 0.5))
     dark = [
         np.sum(drawn(tmp_path / f"{name}.png").max(axis=-1) < 0.3) for name in ("without", "with")
     ]

@@ -290,6 +290,26 @@ def test_half_of_a_column_may_be_outside_and_most_of_it_if_said():
     assert dpk.Schema.from_dict(said).silo_data(frame).n == 60
 
 
+@pytest.mark.parametrize("spelling", ["m", "  f", "F\t ", "f "])
+def test_ten_values_that_differ_from_a_category_by_case_alone_are_refused(spelling):
+    frame = records(200, 0)
+    for misspelt in (9, 10):
+        frame["sex"] = np.array(["M"] * (200 - misspelt) + [spelling] * misspelt, dtype=object)
+        if spelling.strip() == "F" or misspelt < 10:
+            assert SCHEMA.silo_data(frame).n == 200
+        else:
+            message = 'column \'sex\' must .* 10 of 200 values that differ .*"SPELLING": "F"'
+            assert_refused(message, SCHEMA.silo_data, frame)
+    said = SCHEMA.to_dict()
+    said["columns"][4]["aliases"] = {"m": "M", "f": "F"}
+    assert dpk.Schema.from_dict(said).silo_data(frame).n == 200
+
+
+def test_the_holder_is_told_what_values_outside_count_as():
+    with pytest.warns(OutsideWarning, match="those in no category as the average of the categor"):
+        SCHEMA.check_values(FRAME)
+
+
 def test_counts_of_values_outside_are_not_released():
     inside, outside = records(60, 0), records(60, 0)
     inside["age"], outside["age"] = (
@@ -665,7 +685,16 @@ def test_several_classes_perceptrons_and_real_targets_on_the_command_line(
         y = np.array(names)[np.digitize(y, cuts)]
     path, model = tmp_path / "d.csv", tmp_path / "m.npz"
     pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y}).to_csv(path, index=False)
-    more = ["--target", "y", "--row-bound", "1.5", "--test", path, "--out", model]
+    more = [
+        "--target",
+        "y",
+        "--row-bound",
+        "1.5",
+        "--test",
+        shutil.copy(path, tmp_path / "t.csv"),
+        "--out",
+        model,
+    ]
     budget = ["--epsilon", "8", "--delta", "1e-5", "--noise-seed", "1"]
     out, _ = run(capsys, "fit", path, *options, *more, *budget)
     result = dpk.load(model)

@@ -339,7 +339,10 @@ CALLS = [
     (lambda: solve(step_size=np.nan), "step_size must be positive and finite, got nan"),
     (lambda: solve(trust="nobody"), "trust must be 'central' or 'silo' in gradient_descent"),
     (lambda: solve(rng=np.random.default_rng()), "seed must be None or an int"),
-    (lambda: solve(data=ABC), "data must be a SiloData, got DataFrame"),
+    (
+        lambda: solve(data=ABC),
+        r"data must be a SiloData, got DataFrame: schema\.silo_data\(frame\) makes",
+    ),
     (
         lambda: dpk.solve_many("ridge", DATA, budgets=[1.0]),
         "budgets must be dpkern.Budget",

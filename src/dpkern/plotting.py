@@ -4,6 +4,7 @@ import functools
 import io
 import math
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -69,8 +70,8 @@ class CompareRow:
 
     `score` is the mean accuracy or mean squared error over the draws, `score_se` its standard
     error (NaN for one draw), `gap` the mean optimality gap on the training records, and
-    `seconds` the mean time of a run. `area` is the mean area under the ROC curve and `log_loss`
-    that of predicted probabilities, None where there are none.
+    `seconds` the mean time of a run. `area` is the mean area under the ROC curve, with its standard
+    error, and `log_loss` that of predicted probabilities, None where there are none.
     """
 
     solver: str
@@ -82,6 +83,7 @@ class CompareRow:
     seconds: float
     area: float | None = None
     log_loss: float | None = None
+    area_se: float = math.nan
 
 
 def plot_compare(
@@ -90,98 +92,82 @@ def plot_compare(
     *,
     metric: str = "accuracy",
     title: str = "",
-    majority: float | None = None,
+    level: tuple[str, float] | None = None,
     defaults: Sequence[tuple[str, str]] = (),
 ) -> Any:
-    """Draw a panel for every budget and trust model, in which solvers are sorted by their score.
+    """Draw a panel for every budget and trust model, with solvers in the order of their first rows.
 
     The solvers and trust models of `defaults` are bold, and bars are standard errors. A row with
-    infinite epsilon becomes a line, and so does `majority`, the accuracy of the larger class, below
-    which no solver is drawn; without it smaller scores are better, on a logarithmic axis. `metric`
-    names the score. Raises ImportError where matplotlib is not installed.
+    infinite epsilon becomes a line, and so does `level`, the name and the score of what reads no
+    feature; without it smaller scores are better, on a logarithmic axis. `metric` names the score.
+    Raises ImportError where matplotlib is not installed.
     """
     if not rows:
         raise ValueError("rows must hold at least one, got none")
     from matplotlib.ticker import NullFormatter
 
     noisy = [row for row in rows if math.isfinite(row.epsilon)]
-    curves: dict[tuple[str, str], list[float]] = {}
-    for row in noisy:
-        curves.setdefault((row.solver, row.trust), []).append(row.score)
-    low = {c for c, s in curves.items() if majority is not None and sum(s) / len(s) < majority}
-    shown = [row for row in noisy if (row.solver, row.trust) not in low]
-    trusts = list(dict.fromkeys(row.trust for row in shown)) or [""]
-    epsilons = sorted({row.epsilon for row in shown}) or [math.inf]
-    counts = [len({row.solver for row in shown if row.trust == trust}) for trust in trusts]
-    heights = [0.9 + 0.21 * max(count, 2) for count in counts]
-    figure = _figure((0.8 + 3.1 * len(epsilons), 0.9 + sum(heights)))
+    trusts = list(dict.fromkeys(row.trust for row in noisy)) or [""]
+    epsilons = sorted({row.epsilon for row in noisy}) or [math.inf]
+    names = {t: list(dict.fromkeys(row.solver for row in noisy if row.trust == t)) for t in trusts}
+    heights = [0.6 + 0.21 * max(len(names[trust]), 2) for trust in trusts]
+    longest = max((len(row.solver) for row in noisy), default=0)
+    width = 0.6 + 0.07 * longest + 2.3 * len(epsilons)
+    figure = _figure((width, 1.3 + sum(heights)))
     panels = figure.subplots(
-        len(trusts), len(epsilons), sharex=True, squeeze=False, height_ratios=heights
+        len(trusts), len(epsilons), sharex=True, sharey="row", squeeze=False, height_ratios=heights
     )
-    levels = [("no privacy", row.score, (6, 3)) for row in rows if math.isinf(row.epsilon)]
-    levels += [] if majority is None else [("larger class", majority, (1, 2))]
+    lines = [(row.score, (6, 3)) for row in rows if math.isinf(row.epsilon)]
+    note = "".join(f"; dashed line: no privacy, {score:.3g}" for score, _ in lines)
+    if level is not None:
+        lines.append((level[1], (1, 2)))
+        note += f"; dotted line: {level[0]}, {level[1]:.3g}"
     for line, trust in zip(panels, trusts, strict=True):
         for axes, epsilon in zip(line, epsilons, strict=True):
-            here = [row for row in shown if (row.trust, row.epsilon) == (trust, epsilon)]
-            here.sort(key=lambda row: row.score if majority is not None else -row.score)
-            _draw_scores(axes, here, levels, defaults, left=majority is not None)
+            here = {
+                row.solver: row for row in noisy if (row.trust, row.epsilon) == (trust, epsilon)
+            }
+            bold = [(solver, trust) in defaults for solver in names[trust]]
+            _draw_scores(axes, [here.get(solver) for solver in names[trust]], lines, bold)
             if here:
                 under = f", {trust} trust" if len(trusts) > 1 else ""
-                axes.set_title(f"ε = {epsilon:g}{under}", fontsize=10, pad=14)
-    scores = [level for _, level, _ in levels] + [row.score for row in shown]
-    worst = [row.score - (majority is not None or -1) * _error(row) for row in shown] + scores
-    # Room for the labels, which are on the side of the worse scores.
-    if majority is not None:
-        axes.set_xlim(left=min(worst) - 0.55 * (max(scores) - min(worst) + 1e-3))
-    elif min(scores) > 0.0 and max(worst) < math.inf:
+                axes.set_title(f"ε = {epsilon:g}{under}", fontsize=10)
+        line[0].set_yticks(range(len(bold)), names[trust], fontsize=8)
+        line[0].set_ylim(max(len(bold), 2) - 0.4, -0.6)
+        for tick, own in zip(line[0].get_yticklabels(), bold, strict=True):
+            tick.set(fontweight="bold" if own else "normal", color=_COLOURS[0] if own else "black")
+    scores = [score for score, _ in lines] + [row.score for row in noisy]
+    if level is None and min(scores) > 0.0 and max(scores) < math.inf:
         axes.set_xscale("log")
-        axes.set_xlim(right=max(worst) * (1.1 * max(worst) / min(scores)) ** 0.7)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())
-    dropped = ", ".join(f"{name} under {trust} trust" for name, trust in sorted(low))
-    note = f"\nnot drawn, below the larger class: {dropped}" if low else ""
-    bars = "bars are standard errors of the mean over the draws"
-    figure.supxlabel(f"{metric}; {bars}; the default solver is bold{note}", fontsize=9)
-    return _finished(figure, path, title, size=11, grid="x")
+    note = f"{metric}; bars are standard errors of the mean over the draws{note}"
+    if {(row.solver, row.trust) for row in noisy} & set(defaults):
+        note += "; the default solver is bold"
+    figure.supxlabel(_wrapped(note, width, 9), fontsize=9)
+    return _finished(figure, path, _wrapped(title, width, 11), size=11, grid="x")
 
 
-def _error(row: CompareRow) -> float:
-    return 0.0 if math.isnan(row.score_se) else row.score_se
+def _wrapped(text: str, width: float, size: int) -> str:
+    """Return the text on lines that a figure has room for, of a width in inches."""
+    return textwrap.fill(text, int(width * 125 / size))  # letters are about 0.58 of the size wide
 
 
 def _draw_scores(
     axes: Any,
-    rows: Sequence[CompareRow],
-    levels: Sequence[tuple[str, float, tuple[int, int]]],
-    defaults: Sequence[tuple[str, str]],
-    *,
-    left: bool,
+    rows: Sequence[CompareRow | None],
+    lines: Sequence[tuple[float, tuple[int, int]]],
+    bold: Sequence[bool],
 ) -> None:
-    """Draw the scores of solvers at one budget, the last at the top, with their names beside."""
-    for name, level, dashes in levels:
-        axes.axvline(level, color="#444444", linewidth=1.0, linestyle=(0, dashes), zorder=1)
-        place = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "bottom"}
-        axes.annotate(f"{name} {level:.3g}", (level, 1.01), fontsize=7, color="#444444", **place)
-    for y, row in enumerate(rows):
-        bold = (row.solver, row.trust) in defaults
-        colour, error = _COLOURS[0] if bold else "#777777", _error(row)
-        style = {"color": colour, "elinewidth": 2.0 if bold else 1.0, "zorder": 3}
-        axes.errorbar(row.score, y, xerr=error, fmt="o", markersize=6 if bold else 4.5, **style)
-        axes.annotate(
-            row.solver,
-            (row.score - error if left else row.score + error, y),
-            (-5 if left else 5, 0),
-            textcoords="offset points",
-            ha="right" if left else "left",
-            va="center",
-            fontsize=8,
-            color=colour if bold else "#444444",
-            fontweight="bold" if bold else "normal",
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
-            zorder=2,
-        )
-    axes.set_yticks([])
-    axes.set_ylim(-0.7, max(len(rows), 2) - 0.3)
+    """Draw the scores of solvers at one budget, the first at the top, whose names are the ticks."""
+    for score, dashes in lines:
+        axes.axvline(score, color="#444444", linewidth=1.0, linestyle=(0, dashes), zorder=1)
+    for y, (row, own) in enumerate(zip(rows, bold, strict=True)):
+        if row is not None:
+            error = 0.0 if math.isnan(row.score_se) else row.score_se
+            style = {"color": _COLOURS[0] if own else "#777777", "zorder": 3}
+            style |= {"elinewidth": 2.0, "markersize": 6} if own else {"markersize": 4.5}
+            axes.errorbar(row.score, y, xerr=error, fmt="o", **style)
 
 
 def plot_certificate(
@@ -298,6 +284,36 @@ def plot_survival(curves: Mapping[str, Sequence[Any]], path: Path, *, title: str
     if len(curves) > 1:
         axes.legend(frameon=False, fontsize=9)
     return _finished(figure, path, title)
+
+
+def plot_calibration(
+    curve: Sequence[Any],
+    intervals: Sequence[Any],
+    path: Path,
+    *,
+    confidence: float,
+) -> Any:
+    """Draw rates over mean risks with their intervals, above the numbers of records.
+
+    `curve` has risks, rates and numbers of records of bins; a NaN among the rates is no point.
+    Raises ImportError where matplotlib is not installed.
+    """
+    figure = _figure((4.6, 5.4))
+    axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    axes.plot([0, 1], [0, 1], color="#444444", linewidth=1.0, linestyle=(0, (6, 3)))
+    bins = zip(*curve, *intervals, strict=True)
+    for risk, rate, _, low, high in (bin for bin in bins if not math.isnan(bin[1])):
+        axes.plot([risk, risk], [low, high], color=_COLOURS[0], linewidth=1.6)
+        axes.plot(risk, rate, "o", color=_COLOURS[0], markersize=4.5)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_ylabel("rate")
+    below.bar(curve[0], [max(n, 0.0) for n in curve[2]], width=0.012, color="#777777")
+    below.set_ylabel("records")
+    below.set_xlabel("mean risk in the bin", fontsize=9)
+    note = f"{100 * confidence:g} % intervals of noise and sampling; no point where noise hides it"
+    figure.supxlabel(_wrapped(note, 4.6, 8), fontsize=8)
+    return _finished(figure, path, "")
 
 
 def plot_plan(

@@ -27,6 +27,7 @@ from dpkern import kernels
 from dpkern._numbers import positive, probability
 from dpkern.candidates import Candidates, Given, Settings
 from dpkern.data import SiloData
+from dpkern.data.silo_data import refuse_other_than_silo_data
 from dpkern.evaluation.sums import LARGEST_LOG_LOSS
 from dpkern.models.losses import Custom, Loss, get_loss
 from dpkern.privacy import Budget, Certificate, NoiseStream
@@ -198,8 +199,7 @@ def select(
     ... )
     >>> print(chosen)
     """
-    if not isinstance(data, SiloData):
-        raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
+    refuse_other_than_silo_data(data)
     check_budget(budget)
     if not isinstance(accountant, Accountant | None):
         raise TypeError(f"accountant must be an Accountant, got {type(accountant).__name__}")

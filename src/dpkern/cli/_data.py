@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -247,6 +248,12 @@ def _row_bound(source: Source, arguments: argparse.Namespace) -> float | None:
 
 
 def read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tuple[Matrix, Array]:
+    """Return the records of `--test`, which must be another file than the training records."""
+    if arguments.data is not None and os.path.samefile(arguments.test, arguments.data):
+        raise ValueError(
+            f"--test must be other records than DATA, got {arguments.test} for both: a score on "
+            "the records of the fit is too good, and has no noise"
+        )
     if data.schema is not None:
         X, frame = read_described(arguments.test, data.schema)
         with naming(arguments.test, data.schema):

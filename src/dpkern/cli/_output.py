@@ -25,6 +25,12 @@ from dpkern.solvers import SolverResult
 
 Line = tuple[str, str]
 
+#: said of every score that reads records without noise
+EXACT_SCORE = (
+    "the score has no noise: it is for the holder of these records alone, and no certificate "
+    "covers it"
+)
+
 
 def refuse_output(path: str, *inputs: str | None) -> None:
     """Raise if `path` cannot be written, or is an input file, before any work."""
@@ -32,6 +38,16 @@ def refuse_output(path: str, *inputs: str | None) -> None:
     there = [read for read in (path, *inputs) if read is not None and os.path.exists(read)]
     if path in there and any(os.path.samefile(path, read) for read in there[1:]):
         raise ValueError(f"{path} is read by this command; write to another file")
+
+
+def refuse_existing(*paths: str | None) -> None:
+    """Raise if a file is there that may hold what a budget was spent for."""
+    for path in paths:
+        if path is not None and os.path.lexists(path):
+            raise ValueError(
+                f"{path} is there already, and a budget may have been spent for it: name another "
+                "file, or move it away"
+            )
 
 
 def refuse_same(arguments: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ import sys
 import typing
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,6 +31,7 @@ from dpkern.solvers.base.options import SHARED
 HELP = "compare solvers over budgets on one split"
 _DRAWS = 5
 _LISTED = 8  # solvers in the table, unless all are asked for
+_RARE = 0.8  # from which share of the larger class on accuracy hardly tells solvers apart
 _USELESS = 100.0  # an epsilon of all runs together from which on it is not worth a line
 _FEW = 8  # solvers and trust models that one process is done with before others have started
 _PLOT = "dpkern-compare.png"
@@ -107,39 +108,49 @@ def run(arguments: argparse.Namespace) -> None:
             ("draws", f"{comparison.draws} runs per row, each with fresh noise"),
         ]
     )
-    title = f"test {_output.metric(data.task)}"
-    majority = None
+    title, majority = f"test {_output.metric(data.task)}", None
+    judged = _Judged(title, None)
     if data.task != "regression":
-        majority = float(np.unique(test[1], return_counts=True)[1].max() / len(test[1]))
+        counts = np.unique(test[1], return_counts=True)[1]
+        majority = float(counts.max() / len(test[1]))
+        judged = _Judged(title, ("majority class", majority))
+        if _RARE < majority < 1.0:
+            judged = _Judged("test AUC", ("chance", 0.5), by_area=True)
+            share = f"as the larger class has {100.0 * majority:.0f} % of the test records"
+            why = f"area under the ROC curve (AUC), {share}: accuracy hardly tells solvers apart"
+            print_lines([("score", why)])
     try:
         comparison.run(plan)
     finally:
         # Finished rows have spent their budget, and are printed even if the rest fails.
         if comparison.rows:
             print()
-            print_rows = _print_table if arguments.all else _print_summary
-            print_rows(comparison.rows, title, majority)
+            if arguments.all:
+                _print_table(comparison.rows, title, majority)
+            else:
+                _print_summary(judged.rows(comparison.rows), judged)
         print()
         print_lines(comparison.privacy_lines())
     if comparison.failures:
         failed = len(comparison.failures)
         raise ValueError(f"{failed} of the solvers failed: {comparison.failures[0]}")
+    rows = judged.rows(comparison.rows)
     if not arguments.no_plot:
         try:
             plot_compare(
-                comparison.rows,
+                _drawn(rows, judged, None if arguments.all else _LISTED),
                 arguments.plot,
-                metric=title,
+                metric=judged.name,
                 title=f"{source.name}, {split}",
-                majority=majority,
-                defaults=_defaults(comparison.rows),
+                level=judged.level,
+                defaults=_defaults(rows),
             )
         except ImportError:
             drawn = "none: matplotlib is missing; pip install 'dpkern[plot]'"
         else:
             drawn = arguments.plot
         print_lines([("plot", drawn)])
-    print_lines([("answer", _answer(comparison.rows, title, majority))])
+    print_lines([("answer", _answer(rows, judged))])
 
 
 def _variants(entry: str) -> list[tuple[str, str]]:
@@ -177,6 +188,25 @@ def _held_out(
         raise ValueError("the training part lacks a label that the test part has")
     text = f"{len(test[1])} of {len(numbers)} records held out at random (seed {arguments.seed})"
     return data, test, text
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The score that solvers are judged by."""
+
+    name: str
+    level: tuple[str, float] | None  #: what no feature gives; None where less is better
+    by_area: bool = False
+
+    def rows(self, rows: Sequence[CompareRow]) -> list[CompareRow]:
+        """Return the rows with that score."""
+        if not self.by_area:
+            return list(rows)
+        return [
+            replace(row, score=row.area, score_se=row.area_se)
+            for row in rows
+            if row.area is not None
+        ]
 
 
 @dataclass(frozen=True)
@@ -236,16 +266,19 @@ class _Runner:
         for i, budget in enumerate(task.budgets):
             row = results[i * task.draws : (i + 1) * task.draws]
             scores = [_output.score(result, *self.test) for result in row]
+            areas = [_output.area(result, *self.test) for result in row]
+            known = [area for area in areas if area is not None]
             ran.rows.append(
                 CompareRow(
                     solver=task.solver,
                     trust="-" if budget is None else task.trust,
                     epsilon=math.inf if budget is None else typing.cast(float, budget.epsilon),
                     score=statistics.fmean(scores),
-                    score_se=_output.spread(scores) / math.sqrt(len(scores)),
+                    score_se=_standard_error(scores),
                     gap=statistics.fmean(self._gap(result) for result in row),
                     seconds=statistics.fmean(result.timing["total"] for result in row),
-                    area=_mean(_output.area(result, *self.test) for result in row),
+                    area=_mean(areas),
+                    area_se=_standard_error(known),
                     log_loss=_mean(_output.log_loss(result, *self.test) for result in row),
                 )
             )
@@ -262,6 +295,10 @@ class _Runner:
         if objective not in self.minima:
             self.minima[objective] = objective.minimum()[1]
         return objective.value(result.w) - self.minima[objective]
+
+
+def _standard_error(scores: Sequence[float]) -> float:
+    return _output.spread(scores) / math.sqrt(max(len(scores), 1))
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -431,23 +468,23 @@ def without_records(data: SiloData) -> SiloData:
     )
 
 
-def _print_summary(rows: Sequence[CompareRow], metric: str, majority: float | None) -> None:
+def _print_summary(rows: Sequence[CompareRow], judged: _Judged) -> None:
     """Print a line for each of the best solvers and the default one, and a column per budget."""
     exact, noisy = _split(rows)
     scores = {(row.solver, row.trust, row.epsilon): _score_text(row) for row in noisy}
     epsilons = sorted({row.epsilon for row in noisy})
     table = [("solver", "trust", *(f"epsilon {epsilon:g}" for epsilon in epsilons))]
-    names = _ranked(noisy, majority is not None)
-    defaults = [pair for pair in names if pair in _defaults(rows)]
-    kept = set([*defaults, *(pair for pair in names if pair not in defaults)][:_LISTED])
-    for name, trust in (pair for pair in names if pair in kept):
+    kept = _ranked(rows, judged, _LISTED)
+    for name, trust in kept:
         table.append((name, trust, *(scores.get((name, trust, e), "-") for e in epsilons)))
     table += [("no privacy", "-", *[_score_text(row)] * len(epsilons)) for row in exact]
-    if majority is not None:
-        table.append(("majority class", "-", *[f"{majority:.4f}"] * len(epsilons)))
+    if judged.level is not None:
+        name, level = judged.level
+        table.append((name, "-", *[f"{level:.4f}"] * len(epsilons)))
     print("\n".join(aligned(table)))
-    more = f"; {len(names) - len(kept)} solvers more by --all" if len(names) > len(kept) else ""
-    print(f"({metric}, mean +- its standard error over the draws{more})")
+    others = len(_ranked(rows, judged, None)) - len(kept)
+    more = f"; {others} solvers more by --all" if others else ""
+    print(f"({judged.name}, mean +- its standard error over the draws{more})")
 
 
 def _split(rows: Sequence[CompareRow]) -> tuple[list[CompareRow], list[CompareRow]]:
@@ -467,18 +504,32 @@ def _asked(noisy: Sequence[CompareRow]) -> float:
     return min((row.epsilon for row in noisy), key=lambda epsilon: abs(math.log(epsilon)))
 
 
-def _ranked(noisy: Sequence[CompareRow], is_accuracy: bool) -> list[tuple[str, str]]:
-    """Return solvers and trust models, the best at the budget of the answer first."""
+def _ranked(rows: Sequence[CompareRow], judged: _Judged, most: int | None) -> list[tuple[str, str]]:
+    """Return at most so many solvers and trust models, the default ones among them.
+
+    The best at the budget of the answer is the first.
+    """
+    noisy = _split(rows)[1]
     epsilon = _asked(noisy) if noisy else 1.0
     here = [row for row in noisy if row.epsilon == epsilon]
-    here.sort(key=lambda row: -row.score if is_accuracy else row.score)
-    return [(row.solver, row.trust) for row in here]
+    here.sort(key=lambda row: -row.score if judged.level is not None else row.score)
+    names, defaults = [(row.solver, row.trust) for row in here], _defaults(rows)
+    kept = sorted(names, key=lambda pair: pair not in defaults)[:most]
+    return [pair for pair in names if pair in kept]
 
 
-def _answer(rows: Sequence[CompareRow], metric: str, majority: float | None) -> str:
+def _drawn(rows: Sequence[CompareRow], judged: _Judged, most: int | None) -> list[CompareRow]:
+    """Return the rows of a picture, in the order of the table."""
+    exact, noisy = _split(rows)
+    kept = _ranked(rows, judged, most)
+    noisy = [row for row in noisy if (row.solver, row.trust) in kept]
+    return exact + sorted(noisy, key=lambda row: kept.index((row.solver, row.trust)))
+
+
+def _answer(rows: Sequence[CompareRow], judged: _Judged) -> str:
     """Return the solver to take, and what privacy costs with it at the budget nearest to 1."""
     (exact, *_), noisy = _split(rows)
-    epsilon, sign = _asked(noisy), 1.0 if majority is not None else -1.0
+    epsilon, sign = _asked(noisy), 1.0 if judged.level is not None else -1.0
     here = {(row.solver, row.trust): row for row in noisy if row.epsilon == epsilon}
     best = max(here.values(), key=lambda row: sign * row.score)
     default = next((here[pair] for pair in _defaults(rows) if pair in here), best)
@@ -486,12 +537,13 @@ def _answer(rows: Sequence[CompareRow], metric: str, majority: float | None) -> 
     if sign * (best.score - default.score) <= 3.0 * math.hypot(*known):
         best = default  # others are as good, to the noise of the draws
     name = best.solver if best.trust == _TRUST else f"{best.solver} under {best.trust} trust"
-    figures = f"{metric} {best.score:.3g} in place of {exact.score:.3g}"
-    if majority is None:
+    figures = f"{judged.name} {best.score:.3g} in place of {exact.score:.3g}"
+    if judged.level is None:
         return f"{name}; at epsilon {epsilon:g} it has the {figures} without privacy"
-    if best.score <= majority:
+    if best.score <= judged.level[1]:
+        than = "chance" if judged.by_area else "the larger class"
         return (
-            f"none; at epsilon {epsilon:g} no solver is better than the larger class: take more "
+            f"none; at epsilon {epsilon:g} no solver is better than {than}: take more "
             "records or a larger epsilon"
         )
     points = 100.0 * (exact.score - best.score)

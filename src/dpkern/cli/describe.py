@@ -33,6 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
     for path in filter(None, (arguments.out, arguments.certificate)):
         _output.refuse_output(path, arguments.data, arguments.schema)
     _output.refuse_same(arguments)
+    _output.refuse_existing(arguments.out, arguments.certificate)
     budget, project = Budget(epsilon=arguments.epsilon, delta=arguments.delta), Project.read()
     texts = project.texts_for(arguments.about)
     ledger = project.ledger_for(arguments.ledger)
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
-        table.writerows([Statistic._fields, *description.rows])
+        table.writerows([Statistic._fields, *description.shown])
         with replacing(arguments.out) as file:
             file.write(text.getvalue().encode())
         lines.append(("saved", arguments.out))

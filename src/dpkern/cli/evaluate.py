@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--bins", type=_arguments.count, metavar="B", help=what)
     what = "public bounds of the targets (default: the model's)"
     add("--target-bound", type=_arguments.target_bound, metavar="B", help=what)
+    add("--plot", metavar="FILE.png", help="where to draw the calibration curve")
     _arguments.add_release_arguments(parser)
     _project.add_arguments(parser)
     _arguments.add_column_arguments(parser)
@@ -34,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     if arguments.certificate is not None:
         _output.refuse_output(arguments.certificate, arguments.model, arguments.data)
+    if arguments.plot is not None:
+        _output.refuse_picture(arguments.plot, arguments.model, arguments.data)
     budget, project = Budget(epsilon=arguments.epsilon, delta=arguments.delta), Project.read()
     bound = arguments.target_bound
     given = {
@@ -43,9 +46,11 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.federation is not None:
         return _over_silos(arguments, given, budget, project)
     _federated.refuse_options(arguments)
+    _output.refuse_existing(arguments.certificate)
     texts = project.texts_for(arguments.about)
     ledger = project.ledger_for(arguments.ledger)
     model = load(arguments.model)
+    _refuse_plot(arguments, model)
     own = {
         "budget": budget,
         "accountant": None if ledger is None else Accountant(ledger),
@@ -59,6 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
         own |= {"person": person, "max_records": arguments.max_records}
         evaluation = evaluate(model, X, y, **own, **given)
     say_scores(evaluation)
+    _draw(arguments, evaluation)
     privacy = evaluation.privacy.with_names(**texts)
     _output.say_release(arguments, privacy, project.lines, ledger)
 
@@ -80,6 +86,20 @@ def _of_times(
     return concordance_index(model.predict(X), time, event, **own)
 
 
+def _refuse_plot(arguments: argparse.Namespace, model: SolverResult) -> None:
+    """Raise ValueError, before any charge, for a picture of a model without risks of classes."""
+    if arguments.plot is not None and (model.classes is None or not model.predicts_probabilities):
+        raise ValueError("--plot must be left out for a model that has no risks of classes")
+
+
+def _draw(arguments: argparse.Namespace, evaluation: Evaluation) -> None:
+    if arguments.plot is not None:
+        try:
+            evaluation.plot(arguments.plot)
+        except ImportError:
+            _output.remark("no picture: matplotlib is missing; pip install 'dpkern[plot]'")
+
+
 def say_scores(evaluation: Evaluation) -> None:
     """Print the scores; the certificate follows."""
     print("\n".join(str(evaluation).split("\n")[:-1]))
@@ -92,6 +112,7 @@ def _over_silos(
     _data.refuse_options(arguments, ("model",), "the study of --federation states it")
     study = _federated.study(arguments, takes=("target_bound",))
     study.check_solver(EVALUATE)
+    _refuse_plot(arguments, cast(SolverResult, study.model))
     texts = project.texts_for(arguments.about, study=study.name)
     given = agreed_arguments(cast(SolverResult, study.model), **given)
     if arguments.plan is not None:
@@ -100,6 +121,7 @@ def _over_silos(
     silos = _federated.federation(study, arguments)
     evaluation = evaluate(study.model, silos, budget=budget, **given)
     say_scores(evaluation)
+    _draw(arguments, evaluation)
     lines = [*project.lines, *_federated.study_lines(study)]
     _output.say_release(arguments, evaluation.privacy.with_names(**texts), lines, None)
     _federated.finish(silos)

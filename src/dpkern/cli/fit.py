@@ -30,7 +30,6 @@ from dpkern.solvers.base.coefficients import LISTED, coefficients, is_linear
 from dpkern.solvers.base.options import SHARED
 
 HELP = "fit a model with one solver and print its certificate"
-_TEST_LABELS = "the score reads the test records without noise: it is not private about them"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,6 +90,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.federation is not None:
         return _federated_fit(arguments, given, budget, project)
     _federated.refuse_options(arguments)
+    _output.refuse_existing(arguments.out)
     ledger = project.ledger_for(arguments.ledger, needed=budget is not None)
     source = _data.read_source(arguments)
     data = _data.silo_data(source, None, arguments)
@@ -106,6 +106,10 @@ def run(arguments: argparse.Namespace) -> None:
         _output.remark("one run in place of several draws: without noise they are all the same")
 
     accountant = None if ledger is None else Accountant(ledger)
+    if budget is not None and arguments.out is None:
+        _output.remark(
+            "no --out was given: the model is not kept, and fitting it again costs again"
+        )
     parameters |= {"budget": budget, "progress": sys.stderr.isatty()}
     parameters |= {"inference": True} if arguments.inference else {}
     if accountant is not None:
@@ -284,4 +288,4 @@ def _score_lines(scores: list[float], result: SolverResult) -> list[Line]:
         text += (
             f" +- {_output.spread(scores):.4f} (mean and standard deviation of {len(scores)} draws)"
         )
-    return [(f"test {_output.metric(task, result.oracle)}", text), ("", _TEST_LABELS)]
+    return [(f"test {_output.metric(task, result.oracle)}", text), ("", _output.EXACT_SCORE)]

@@ -19,7 +19,7 @@ from dpkern.cli._data import (
     read_described,
     refuse_options,
 )
-from dpkern.cli._output import metric, refuse_output, remark, score
+from dpkern.cli._output import EXACT_SCORE, metric, refuse_output, remark, score
 from dpkern.data import Schema
 from dpkern.data.validation import Matrix
 from dpkern.io import read_records
@@ -59,7 +59,8 @@ def run(arguments: argparse.Namespace) -> None:
     if y is not None:
         # Predictions may be piped into another program, so that remarks go to standard error.
         stream = sys.stderr if arguments.out is None else sys.stdout
-        print(_score(arguments, model, X, y), file=stream)
+        text = _score(arguments, model, X, y)
+        print(text if text.startswith("no score") else f"{text}\n({EXACT_SCORE})", file=stream)
 
 
 def _refuse_values(arguments: argparse.Namespace, model: SolverResult) -> None:

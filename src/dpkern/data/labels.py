@@ -98,6 +98,7 @@ def targets(
         return y.astype(np.float64), task, None
     two = _at_most_two(y)
     if two is not None and len(two) == 2:
+        refuse_spellings(two)
         return np.where(y == two[1], 1.0, -1.0), "classification", two
     if task is None and two is None and y.dtype.kind == "f":
         return y.astype(np.float64), "regression", None
@@ -109,6 +110,18 @@ def targets(
     raise ValueError(
         f"y must hold exactly two labels for classification, got {found}: {cure}{numbers_too}"
     )
+
+
+def refuse_spellings(found: NDArray[Any]) -> None:
+    """Raise if distinct labels, read from records, are the same apart from case and spaces."""
+    texts = [label for label in found.tolist() if isinstance(label, str)]
+    plain = {text.strip().casefold() for text in texts}
+    if len(plain) < len(texts):
+        raise ValueError(
+            f"y must spell every label in one way, got {len(texts)} labels of which {len(plain)} "
+            "differ by more than case and spaces: clean y, as by y.str.strip().str.lower() in "
+            "pandas, or name the labels by classes"
+        )
 
 
 def clip_targets(y: Float64Array, task: Task, target_bound: TargetBound) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Values outside what a column declares: how many there are, for the holder of the records."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -35,6 +35,21 @@ def count_averaged(column: Column, values: Any, missing: frozenset[str]) -> int:
     return int(np.count_nonzero(codes == -2))
 
 
+def count_misspelt(column: Column, values: Any, missing: frozenset[str]) -> int:
+    """Return how many values differ from a category or alias by case or spaces alone."""
+    if column.categories is None:
+        return 0
+    known = {_folded(name) for name in (*column.categories, *column.aliases)}
+    spelt = [
+        value if isinstance(value, str) and _folded(value) in known else "" for value in values
+    ]
+    return count_outside(column, spelt, missing | {""})[0]
+
+
+def _folded(text: str) -> str:
+    return "".join(text.split()).casefold()
+
+
 def outside_text(counts: Mapping[str, tuple[int, int]], averaged: Mapping[str, int]) -> str:
     """Return what the holder of the records is told of these counts, nothing where all are 0."""
     outside = [f"{bad} of {present} in column {name!r}" for name, (bad, present) in counts.items()]
@@ -49,11 +64,26 @@ def outside_text(counts: Mapping[str, tuple[int, int]], averaged: Mapping[str, i
         if found
     ]
     note = "(counted without noise: for the holder of the records alone)"
+    if outside:
+        note += (
+            "; those out of range count as its nearest end, and those in no category as the "
+            'average of the categories, or as "other" where that is one'
+        )
     return f"{'; '.join(parts)} {note}" if parts else ""
 
 
-def refuse_outside(column: Column, outside: int, present: int) -> None:
-    """Raise ValueError if most values of a column are outside, and not only a few are."""
+def refuse_outside(column: Column, outside: int, present: int, misspelt: int = 0) -> None:
+    """Raise ValueError if most values of a column are outside, and not only a few are.
+
+    So many as a few are too many of those that differ from a category by case or spaces alone.
+    """
+    if misspelt >= FEWEST:
+        first = cast(Any, column.categories)[0]
+        raise ValueError(
+            f"column {column.name!r} must hold its categories or aliases, got {misspelt} of "
+            f"{present} values that differ from one by case or spaces alone: state these spellings "
+            f'in the aliases of the column, as in {{"SPELLING": "{first}"}}'
+        )
     if outside < FEWEST or 2 * outside <= present:
         return
     if column.categories is None:

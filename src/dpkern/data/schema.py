@@ -21,7 +21,13 @@ from dpkern.data.column import KEYS, Column, Entry, assembled
 from dpkern.data.derived import Derived
 from dpkern.data.draft import MISSING, VERSION, VERSION_KEY, blanks_of, schema_text
 from dpkern.data.frames import listed, table_columns
-from dpkern.data.outside import count_averaged, count_outside, outside_text, refuse_outside
+from dpkern.data.outside import (
+    count_averaged,
+    count_misspelt,
+    count_outside,
+    outside_text,
+    refuse_outside,
+)
 from dpkern.data.partition import How, Seed
 from dpkern.data.silo_data import SiloData
 from dpkern.data.validation import Matrix, RowOptions, Task
@@ -370,7 +376,8 @@ class Schema:
         Raises
         ------
         ValueError
-            When more than half of a column, and ten values, are outside.
+            When ten values of a column differ from its categories by case or spaces alone, or more
+            than half of a column, and ten values, are outside.
         """
         counts, (columns, _) = self.count_outside(X), self._columns(X)
         missing = frozenset(self.missing)
@@ -378,7 +385,9 @@ class Schema:
         if text := outside_text(counts, {name: n for name, n in averaged.items() if n}):
             tell(text)
         for column in self.columns:
-            refuse_outside(column, *counts.get(column.name, (0, 0)))
+            if column.name in counts:
+                misspelt = count_misspelt(column, columns[column.name], missing)
+                refuse_outside(column, *counts[column.name], misspelt)
 
     def labels(self, X: Any) -> NDArray[Any]:
         """Return the labels of raw records as the schema spells them, or clamped targets.

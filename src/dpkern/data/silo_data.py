@@ -598,3 +598,12 @@ class SiloData:
             data._keep_norms()
         data._set(partition=how, notes=(*data.notes, *NOTES.get(how, ())))
         return data
+
+
+def refuse_other_than_silo_data(data: object) -> None:
+    """Raise TypeError, with what makes a SiloData, for anything else."""
+    if not isinstance(data, SiloData):
+        raise TypeError(
+            f"data must be a SiloData, got {type(data).__name__}: schema.silo_data(frame) makes "
+            "one of a raw table, SiloData.split(X, y, m) of arrays"
+        )

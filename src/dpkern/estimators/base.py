@@ -24,7 +24,7 @@ from dpkern.data import SiloData, is_sparse
 from dpkern.data.blocks import Batch, data_in_blocks, placed
 from dpkern.data.dask_parts import computed, empty_like, in_parts, is_dask, parts_of
 from dpkern.data.frames import frame_matrix, is_frame, is_numeric, refuse_shuffled
-from dpkern.data.labels import declared_labels, labels, plain_labels
+from dpkern.data.labels import declared_labels, labels, plain_labels, refuse_spellings
 from dpkern.data.notes import LABELS_READ
 from dpkern.data.validation import FeatureRange, RowOptions, TargetBound, refuse_misread
 from dpkern.data.weights import log_exposures, values_of_records
@@ -425,7 +425,9 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         if self.classes is not None:
             return self._declared_classes()
         found = [np.unique(y) for y in targets]
-        return np.unique(np.concatenate(found)) if found else np.empty(0)
+        read = np.unique(np.concatenate(found)) if found else np.empty(0)
+        refuse_spellings(read)
+        return read
 
     def _options(self, known: NDArray[Any] | None) -> dict[str, Any]:
         found = cast(NDArray[Any], known)

@@ -86,12 +86,19 @@ class Description:
             raise ImportError("to_frame needs pandas: pip install pandas") from error
         return pandas.DataFrame(self.rows, columns=list(Statistic._fields))
 
+    @property
+    def shown(self) -> tuple[Statistic, ...]:
+        """The rows that are printed: values that are not listed only where there are some."""
+        return tuple(
+            row
+            for row in self.rows
+            if not (math.isnan(row.value) and NOT_LISTED in row.level.split(": "))
+        )
+
     def _cells(self) -> list[tuple[str, ...]]:
-        """Return the printed rows; values that are not listed only where there are some."""
+        """Return the printed rows; counts that noise makes negative are printed as 0."""
         cells, last = list[tuple[str, ...]](), ""
-        for row in self.rows:
-            if math.isnan(row.value) and NOT_LISTED in row.level.split(": "):
-                continue
+        for row in self.shown:
             name, what, count = "" if row.column == last else row.column, row.statistic, ""
             is_share = row.statistic == "share"
             if is_share and row.records is not None:

@@ -14,9 +14,8 @@ import numpy as np
 
 from dpkern._typing import FloatArray
 from dpkern.evaluation.columns import MISSING, Block, unit_of
+from dpkern.evaluation.figures import FEWEST, wilson
 
-#: A ratio is shown of cells from so many standard deviations of their noise on.
-FEWEST = 5.0
 _QUANTILES = (0.25, 0.5, 0.75)
 _HIDDEN = 4.0  # a variance of fewer stds of its noise is not shown
 _HALF = 2.0  # the std of the count of a bin, of which the coordinate is 1/2
@@ -87,10 +86,8 @@ class Estimator:
         self, names: tuple[str, str, str], count: float, of: float, variance: float, shown: bool
     ) -> Statistic:
         """Return a share of `of` records, and its noise, with Wilson's interval."""
-        p, z, n = count / of, self.z, of
-        A, B, C = 1.0 + z * z / n, 2.0 * p + z * z / n, p * p - z * z * variance
-        root = math.sqrt(max(B * B - 4.0 * A * C, 0.0))
-        low, high = (min(max((B + side * root) / (2.0 * A), 0.0), 1.0) for side in (-1.0, 1.0))
+        p = count / of
+        low, high = map(float, wilson(p, of, variance, self.z))
         value = min(max(p, 0.0), 1.0) if shown else math.nan
         return Statistic(*names, value, low, high, math.sqrt(variance), count)
 

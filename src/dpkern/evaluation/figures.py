@@ -11,12 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
 from dpkern._typing import FloatArray
 from dpkern.evaluation.sums import LARGEST_LOG_LOSS
 
+#: A ratio is shown of counts from so many standard deviations of their noise on.
+FEWEST = 5.0
 _HIDDEN = 4.0  # a variance of fewer stds of the noise
 _REPEATS = 1000  # simulated evaluations: the spread is known to 2 %
 _RATES = (
@@ -113,6 +116,18 @@ class Binned:
             rate = np.where(n > 0.0, np.clip(table.cells[..., 1, :] / n, 0.0, 1.0), np.nan)
         return risk, rate, n
 
+    def shown_curve(
+        self, table: Table, confidence: float
+    ) -> tuple[tuple[FloatArray, FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
+        """Return the curve, its rates not numbers where noise hides a bin, and their intervals."""
+        risk, rate, n = self.curve(table)
+        hidden = n < FEWEST * math.sqrt(2.0) * self._std
+        p, of = np.where(hidden, 0.5, rate), np.where(hidden, 1.0, n)
+        noise = self._std**2 * (p**2 + (1.0 - p) ** 2) / of**2
+        low, high = wilson(p, of, noise, NormalDist().inv_cdf(0.5 + 0.5 * confidence))
+        intervals = np.where(hidden, 0.0, low), np.where(hidden, 1.0, high)
+        return (risk, np.where(hidden, np.nan, rate), n), intervals
+
     def roc(self, table: Table) -> tuple[FloatArray, FloatArray]:
         """Return the rates of false and of true positives, at the edges from 1 down to 0."""
         above = np.cumsum(table.cells[..., ::-1], axis=-1)
@@ -207,6 +222,13 @@ class Binned:
         places = places + rng.normal(0.0, self._std, places.shape)
         losses = losses + rng.normal(0.0, self._std, losses.shape)
         return self.scores(self._projected(Table(cells, places, losses, pairs, positives)))
+
+
+def wilson(p: Any, n: Any, variance: Any, z: float) -> tuple[FloatArray, FloatArray]:
+    """Return intervals of shares p of n records, whose noise has a variance, by Wilson's rule."""
+    A, B, C = 1.0 + z * z / n, 2.0 * p + z * z / n, p * p - z * z * variance
+    root = np.sqrt(np.maximum(B * B - 4.0 * A * C, 0.0))
+    return np.clip((B - root) / (2.0 * A), 0.0, 1.0), np.clip((B + root) / (2.0 * A), 0.0, 1.0)
 
 
 def _seen_errors(off: FloatArray, square: FloatArray) -> FloatArray:

@@ -18,9 +18,8 @@ from dpkern._numbers import probability
 from dpkern._text import aligned, rounded_up
 from dpkern._typing import FloatArray, IntArray
 from dpkern.data.labels import labels
-from dpkern.evaluation.estimates import FEWEST
 from dpkern.evaluation.evaluate import HELD_OUT, PUBLIC_SIZE, ROW_WISE, Evaluation
-from dpkern.evaluation.figures import Score
+from dpkern.evaluation.figures import FEWEST, Score
 from dpkern.evaluation.sums import LARGER, Sums
 from dpkern.models.hazards import cells_of, checked_edges, comparable_pairs
 from dpkern.privacy import Budget, Certificate, NoiseStream

@@ -15,7 +15,13 @@ from dpkern._warn import warn
 from dpkern.data import Column, OutsideWarning, Schema, SiloData
 from dpkern.data.blocks import BESIDE, Batch, data_in_blocks, read_ahead
 from dpkern.data.frames import listed, side_by_side
-from dpkern.data.outside import count_averaged, count_outside, outside_text, refuse_outside
+from dpkern.data.outside import (
+    count_averaged,
+    count_misspelt,
+    count_outside,
+    outside_text,
+    refuse_outside,
+)
 from dpkern.data.validation import RowOptions
 
 _FORMATS = {
@@ -305,6 +311,7 @@ class ArrowSource:
         total.outside += outside
         total.present += present
         total.averaged += count_averaged(column, values, missing)
+        total.misspelt += count_misspelt(column, values, missing) if outside else 0
 
     def add_counts(self, others: "dict[str, Outside]") -> None:
         """Add the counts of a source of other files."""
@@ -315,6 +322,7 @@ class ArrowSource:
             total.outside += other.outside
             total.present += other.present
             total.averaged += other.averaged
+            total.misspelt += other.misspelt
 
     def tell_of_outside(self) -> None:
         """Warn the holder of the records of values outside the schema, or refuse most of them."""
@@ -322,7 +330,7 @@ class ArrowSource:
         for column in self._schema.columns if self._schema is not None else ():
             if (found := counts.get(column.name)) is not None:
                 try:
-                    refuse_outside(column, found.outside, found.present)
+                    refuse_outside(column, found.outside, found.present, found.misspelt)
                 except ValueError as error:
                     raise ValueError(f"{found.place}: {error}") from None
         outside = {name: (c.outside, c.present) for name, c in counts.items() if c.outside}
@@ -334,11 +342,15 @@ class ArrowSource:
 
 @dataclass
 class Outside:
-    """Numbers of a column's values: outside, not missing, averaged; and the first place of one."""
+    """Numbers of a column's values: outside, not missing, averaged; and the first place of one.
+
+    Those that are misspelt are outside by case or spaces alone.
+    """
 
     outside: int = 0
     present: int = 0
     averaged: int = 0
+    misspelt: int = 0
     place: str = ""
 
 

@@ -59,7 +59,7 @@ class ChargedReleases:
         stream = rng if isinstance(rng, NoiseStream) else NoiseStream(rng)
         self._noise, self._started = stream.kind, start_time()
         if self._accountant is not None:
-            bound, seeded = Bound(mu=self._budget.mu, n_draws=n_draws), stream.kind != "os"
+            bound, seeded = Bound.of_budget(self._budget, n_draws), stream.kind != "os"
             unit = "one record" if self._max_records is None else unit_of(self._max_records)
             self._charge = self._accountant.begin(
                 what, bound, neighbours=self._neighbours, seeded=seeded, unit=unit

@@ -320,10 +320,15 @@ class Accountant:
         filter_ = self._filter(entries, [one for _, one, _ in charges])
         asked = filter_.spent(filter_.sums(costs))
         left, spent = rounded_down(self._left(entries)), rounded_up(self._spent(entries))
+        asked_for = f"epsilon {rounded_up(asked)}"
+        stated = getattr(charges[0][1], "stated", None) if len(charges) == 1 else None
+        if stated is not None and stated[1] != self.delta:
+            there = f"{rounded_up(asked)} at the ledger's delta {self.delta:g}"
+            asked_for = f"epsilon {stated[0]:g} at delta {stated[1]:g}, which is {there}"
         of_part = "" if self._part is None else f" of part {self._part!r}"
         return BudgetSpentError(
             f"the budget{of_part} in {os.path.basename(self.path)} has no room for {what}, which "
-            f"asked for epsilon {rounded_up(asked)}: {spent} of epsilon {self.epsilon:g} at delta "
+            f"asked for {asked_for}: {spent} of epsilon {self.epsilon:g} at delta "
             f"{self.delta:g} is spent, and {left} is left for one more Gaussian run; nothing was "
             "charged or released"
         )

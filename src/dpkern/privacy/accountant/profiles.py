@@ -21,7 +21,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any, Protocol, Self
 
@@ -32,6 +32,7 @@ from dpkern._numbers import count, not_negative, positive, probability
 from dpkern.privacy.certificate.certificate import Certificate
 from dpkern.privacy.certificate.secret_samples import SecretSamples
 from dpkern.privacy.guarantees.base import DRAW_ERROR
+from dpkern.privacy.guarantees.budget import Budget
 from dpkern.privacy.guarantees.gdp import GaussianDP, gdp_epsilon
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
@@ -70,6 +71,8 @@ class Bound:
     n_draws : int
         Number of noise draws that come to it, each within 2^-100 of the real rounded Gaussian; 0
         where the bound holds with them.
+    stated : pair of float, optional
+        Epsilon and delta that mu was computed from, for messages alone.
     """
 
     mu: float | None = None
@@ -79,6 +82,7 @@ class Bound:
     minimiser: ObjectivePerturbation | None = None
     samples: frozenset[Events] = frozenset()
     n_draws: int = 0
+    stated: tuple[float, float] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) != (self.delta is None):
@@ -95,6 +99,13 @@ class Bound:
         for name, value in found.items():  # floats, whatever numbers they were
             object.__setattr__(self, name, value)
         count("n_draws", self.n_draws, 0)
+
+    @classmethod
+    def of_budget(cls, budget: Budget, n_draws: int) -> Self:
+        """Return the bound of a run of Gaussian releases within a budget."""
+        epsilon, delta = budget.epsilon, budget.delta
+        stated = None if epsilon is None or delta is None else (epsilon, delta)
+        return cls(mu=budget.mu, n_draws=n_draws, stated=stated)
 
     def group(self, r: int) -> Self:
         """Return the bound for r records.
@@ -119,7 +130,7 @@ class Bound:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the bounds that are given as a dictionary of JSON types."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
         if self.minimiser is not None:
             values["minimiser"] = asdict(self.minimiser)
         values["samples"] = [

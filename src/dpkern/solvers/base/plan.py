@@ -300,7 +300,7 @@ def _charge(declaration: "Declaration", given: Mapping[str, Any]) -> Bound | Non
     n_draws = accountant.assumed_draws
     secret = given.get("sampling") == AMPLIFIES[given["neighbours"]] and given["trust"] != "shuffle"
     if declaration.gaussian and not secret:
-        return Bound(mu=budget.mu, n_draws=n_draws)
+        return Bound.of_budget(budget, n_draws)
     if budget.epsilon is not None:
         return Bound(epsilon=budget.epsilon, delta=budget.delta)
     if not declaration.gaussian:

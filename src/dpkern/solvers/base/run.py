@@ -13,6 +13,7 @@ import numpy as np
 
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData
+from dpkern.data.silo_data import refuse_other_than_silo_data
 from dpkern.kernels._blocks import at_once
 from dpkern.models.losses import Loss
 from dpkern.models.oracles import Oracle
@@ -403,8 +404,7 @@ def begin(
     declaration: "Declaration", data: SiloData, budget: Budget | None, arguments: dict[str, Any]
 ) -> Run:
     """Return a run of a solver before its first release, from all arguments."""
-    if not isinstance(data, SiloData):
-        raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
+    refuse_other_than_silo_data(data)
     model = arguments["model"]
     if data.device is not None and not declaration.on_card and model is None:
         raise ValueError(
