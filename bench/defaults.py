@@ -9,7 +9,7 @@ is one line of JSON in --out, and one that is there is not computed again; after
 rules the folder is deleted. Without options the whole grid is computed, small numbers of records
 first, which takes a day; --small is the grid that the page of a change is made of. Where there are
 more than 50 000 records draws are fewer, as they differ by less: 400 000 over the records, and two
-at least. Then the cells that break a requirement are listed:
+at least. Then the cells of --out that break a requirement are listed:
 
 1. more records, or more budget, make the mean score worse (z > 3, by Holm's correction over all
    pairs that are compared), and worse than that of the exact minimiser of the same objective on all
@@ -355,8 +355,8 @@ that of the larger class, or log loss above the rate's; each where n mu >= {leas
 """
 
 
-def page(rows: _Rows, broken: list[str]) -> str:
-    """Return a table of mean scores for every task, and what breaks a requirement."""
+def page(rows: _Rows, everything: _Rows) -> str:
+    """Return a table of mean scores for every task, and what breaks a requirement in all rows."""
 
     def values(name: str) -> str:
         return ", ".join(f"`{v}`" if isinstance(v, str) else f"{v:g}" for v in _values(rows, name))
@@ -377,8 +377,10 @@ def page(rows: _Rows, broken: list[str]) -> str:
     listed = ", ".join(f"{n:g}" for n in sizes)
     parts.append(f"By task and epsilon, with {listed} records:\n")
     parts.append(table(["solver", *head], body))
-    said = "\n".join(f"- {text}" for text in broken) or "None."
-    return "\n".join([*parts, f"## Against a requirement\n\nOf {len(rows)} cells:\n\n{said}\n"])
+    said = "\n".join(f"- {text}" for text in against(everything)) or "None."
+    columns = ", ".join(f"{d:g}" for d in sorted(_values(everything, "d")))
+    parts.append(f"## Against a requirement\n\nOf {len(everything)} cells in {columns} columns:\n")
+    return "\n".join([*parts, f"{said}\n"])
 
 
 _SHOWN = {"columns": "d", "designs": "design", "l2": "l2"}
@@ -442,8 +444,7 @@ def main() -> None:
         with path.open("a") as file:
             file.write(json.dumps({"cell": vars(cell), **row}) + "\n")
         rows[cell] = row
-    rows = {cell: rows[cell] for cell in wanted}
-    text = page(rows, against(rows))
+    text = page({cell: rows[cell] for cell in wanted}, rows)
     if options.page is not None:
         options.page.write_text(text)
     print(text)

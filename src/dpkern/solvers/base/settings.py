@@ -51,8 +51,8 @@ _ORDERED_NOISE = (1e-4, 0.01, 0.1)
 _FEW_COUNTS, _LEAST_OF_COUNTS = 2000.0, 0.05
 # The largest clip norm in row_bound |phi'(0)|, and that of labels where the horizon is that of
 # penalties, which must not outweigh clipped gradients: nothing is longer. It is smaller, in
-# proportion, below this n mu, where noise costs more than what is clipped.
-_LARGEST_CLIP, _PENALIZED_CLIP, _FEW_PENALIZED = 1.0, 2.0, 600.0
+# proportion, below this n mu, or n mu over row_bound^2, where noise costs more than what is clipped.
+_LARGEST_CLIP, _PENALIZED_CLIP, _FEW_PENALIZED, _FEW_OF_BOUND = 1.0, 2.0, 600.0, 67.0
 # Clip norms of gradients in Newton's methods, where Hessians are clipped too or not, and of the
 # moments of labels; and that of labels in Newton's methods and objective perturbation, which grows
 # with (n mu)^(1/2) from this n mu on, up to the largest.
@@ -189,7 +189,8 @@ def clip_and_horizon(
     if numbers.pull * longest > _SETTLED:
         longest = _SETTLED / numbers.pull
         if numbers.labels:
-            penalized = _PENALIZED_CLIP * numbers.power / _FEW_PENALIZED
+            few = max(_FEW_PENALIZED, _FEW_OF_BOUND * numbers.row_bound**2)
+            penalized = _PENALIZED_CLIP * numbers.power / few
             largest = min(max(penalized, _LARGEST_CLIP), _PENALIZED_CLIP)
     if is_auto(clip):
         start = numbers.row_bound * numbers.slope  # no gradient is longer at the start
