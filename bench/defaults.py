@@ -27,7 +27,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +315,27 @@ def against(rows: _Rows) -> list[str]:
     return broken
 
 
+def ahead(rows: _Rows) -> list[str]:
+    """Return a sentence for every cell where a solver of the same loss is ahead of "auto".
+
+    By more than 2 points beyond three standard errors, of the best of all, which chance favours.
+    """
+    scores: dict[Cell, dict[str, tuple[float, float]]] = {}
+    for cell, row in rows.items():
+        if cell.power >= LEAST and (cell.solver != "ridge" or cell.task in _REGRESSIONS):
+            place = replace(cell, solver="auto")
+            moments = _moments(row["scores"][_SCORE[cell.task]])
+            scores.setdefault(place, {})[cell.solver] = moments
+    scores = {cell: found for cell, found in scores.items() if "auto" in found}
+    said = []
+    for cell, found in scores.items():
+        best = max(found, key=lambda solver: found[solver])
+        (a, s), (b, t) = found["auto"], found[best]
+        if b - a > 0.02 + 3.0 * math.hypot(s, t):
+            said.append((a - b, f"{cell}: {_SCORE[cell.task]} {a:.3f}, {b:.3f} of `{best}`"))
+    return [f"{len(said)} of {len(scores)} cells", *(text for _, text in sorted(said))]
+
+
 def _cells(options: argparse.Namespace) -> Iterator[Cell]:
     for design, task, d, l2, solver, n, epsilon in itertools.product(
         options.designs,
@@ -355,6 +376,11 @@ that of the larger class, or log loss above the rate's; each where n mu >= {leas
 """
 
 
+_AHEAD = """\
+`plan` and `solve` take "auto" first. Another solver of the same loss is ahead of it by more than 2
+points, beyond three standard errors, where n mu is at least 150, in """
+
+
 def page(rows: _Rows, everything: _Rows) -> str:
     """Return a table of mean scores for every task, and what breaks a requirement in all rows."""
 
@@ -380,7 +406,12 @@ def page(rows: _Rows, everything: _Rows) -> str:
     said = "\n".join(f"- {text}" for text in against(everything)) or "None."
     columns = ", ".join(f"{d:g}" for d in sorted(_values(everything, "d")))
     parts.append(f"## Against a requirement\n\nOf {len(everything)} cells in {columns} columns:\n")
-    return "\n".join([*parts, f"{said}\n"])
+    count, *cells = ahead(everything)
+    parts += [
+        f"{said}\n",
+        f"## Where `plan` does not name the best\n\n{wrapped(_AHEAD + count + ':')}",
+    ]
+    return "\n".join([*parts, "\n".join(f"- {text}" for text in cells) + "\n"])
 
 
 _SHOWN = {"columns": "d", "designs": "design", "l2": "l2"}
