@@ -335,7 +335,7 @@ def evaluate(
     mu_pairs, mu_sums = 0.0, run.record_mu
     if with_pairs:
         mu_pairs, mu_sums = split_budget(run.record_mu, (_PAIRS, 1.0 - _PAIRS), (1, 1))
-    _warn_of_noise(n if public_size is None else size, run.record_mu / math.sqrt(m / honest))
+    _warn_of_noise(size, run.record_mu / math.sqrt(m / honest))
     most = records.dim(_MOST + 1 if bins is None else bins + 1) + 2
     with run.charged(EVALUATE, m * most, rng) as channel:
         pairs = None

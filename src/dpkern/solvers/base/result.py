@@ -395,8 +395,9 @@ class SolverResult:
         """
         from dpkern.plotting import plot_history
 
-        history = self._public_history()
-        shown = {name: values for name, values in history.items() if len(set(values)) > 1}
+        history = {name: values for name, values in self._public_history().items() if values}
+        varied = {name: values for name, values in history.items() if len(set(values)) > 1}
+        shown = varied or history  # of one round nothing varies
         band = self._noise_band()
         bands = {"gradient_norm": band} if band is not None else {}
         return plot_history(shown, bands, path, title=f"{self.solver}: {self.message}")
