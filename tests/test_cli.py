@@ -1556,7 +1556,7 @@ def test_a_plan_takes_a_schema_or_a_number_of_features(capsys, tmp_path):
     assert "times to an event" in refused(capsys, *sizes, "--schema", path)
 
 
-def test_a_fit_draws_the_forest_plot_of_its_estimates(capsys, tmp_path):
+def test_a_fit_draws_the_forest_plot_of_its_estimates(capsys, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     rng = np.random.default_rng(0)
     age = rng.uniform(20.0, 90.0, 4000)
@@ -1578,6 +1578,11 @@ def test_a_fit_draws_the_forest_plot_of_its_estimates(capsys, tmp_path):
     out, err = shown(capsys, [*file, *few, "--inference"])
     assert "none was drawn: no coefficient has an interval" in out
     assert "no standard errors are to be expected" in err
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+        out, _ = shown(capsys, [*file, *budget, "--inference"])
+        assert "odds ratio" in out
+        assert "none was drawn: matplotlib is missing" in out
     assert not picture.exists()
     out, _ = shown(capsys, [*file, *budget, "--inference"])
     assert f"picture        {picture}" in out

@@ -256,7 +256,10 @@ def _picture_lines(
     summary = result.summary()
     if not summary.has_intervals:
         return [("picture", "none was drawn: no coefficient has an interval")]
-    summary.plot(arguments.plot)
+    try:
+        summary.plot(arguments.plot)
+    except ImportError:
+        return [("picture", "none was drawn: matplotlib is missing; pip install 'dpkern[plot]'")]
     return [("picture", f"{arguments.plot}{which}")]
 
 
