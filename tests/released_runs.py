@@ -388,6 +388,17 @@ def local_sgd() -> Iterator[Case]:
         yield run(f"model/{name}", on, model=model, step_size=0.25, noise="step")
 
 
+def localized_sgd() -> Iterator[Case]:
+    run = functools.partial(case, "localized_sgd")
+    for trust in ("silo", "central"):
+        yield run(trust, trust=trust)
+        yield run(f"{trust}/participation", trust=trust, participation=2, weights="uniform")
+    yield run("phases", "csr", trust="silo", rounds=7, phases=3, prox_step=2.0)
+    yield run("weights/records", "dense-counts", loss=Poisson(-2.0, 1.5, 6.0))
+    yield run("layout/float32", "float32", phases=1, penalize_intercept=False)
+    yield run("budget/none", budget=None, clip=None)
+
+
 SOURCES: tuple[Callable[[], Iterable[Case]], ...] = (
     models_and_layouts,
     penalties,
@@ -399,6 +410,7 @@ SOURCES: tuple[Callable[[], Iterable[Case]], ...] = (
     fixed_point,
     stochastic,
     local_sgd,
+    localized_sgd,
 )
 
 

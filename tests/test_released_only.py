@@ -44,6 +44,8 @@ CASES = [
     ("spider", {"refresh_every": 3, "trust": "silo"}),
     ("spider", {"refresh_every": 2, "trust": "central"}),
     ("local_sgd", {"local_steps": 1, "trust": "silo"}),
+    ("localized_sgd", {"trust": "silo"}),
+    ("localized_sgd", {"weights": "uniform"}),
 ]
 TWO_MESSAGES = ("spider", {"variant": "alternate", "trust": "central"})  # in a round
 # Solvers whose rounds release something else, or more; their tests have files of their own.

@@ -495,6 +495,9 @@ FORGED = {
         each("sum of clipped differences", sensitivity=times(0.9)),
     ),
     "svrg, a difference": ("prox_svrg/silo", edit("releases", shorter)),
+    "localized, a round": ("localized_sgd/phases", each(**ONCE)),
+    "localized, more phases": ("localized_sgd/phases", declare(phases=1)),
+    "localized, halved": ("localized_sgd/central", each(**HALF)),
     "alternate": ("spider/alternate", each("sum of clipped gradients", **FEWER)),
     "cyclic batches": ("minibatch_sgd/silo/cyclic", each(**ONCE)),
     "cyclic, batch size": ("minibatch_sgd/silo/cyclic", declare(batch_size=12)),
@@ -838,6 +841,7 @@ def test_the_band_of_a_run_is_that_of_its_noise(tmp_path):
         ("spider", {}),
         ("prox_svrg", {"participation": 1}),
         ("minibatch_sgd", {"sampling": "cyclic", "batch_size": 7}),
+        ("localized_sgd", {"phases": 2}),
     ],
 )
 def test_a_single_silo_is_verified(solver, options):

@@ -17,6 +17,7 @@ from dpkern.solvers.fixed_point import fixed_point
 from dpkern.solvers.gradient_descent import gradient_descent
 from dpkern.solvers.local_newton import local_newton
 from dpkern.solvers.local_sgd import local_sgd
+from dpkern.solvers.localized_sgd import localized_sgd
 from dpkern.solvers.minibatch_sgd import minibatch_sgd
 from dpkern.solvers.newton_inference import newton_inference
 from dpkern.solvers.objective_perturbation import objective_perturbation
@@ -43,6 +44,7 @@ __all__ = [
     "load",
     "local_newton",
     "local_sgd",
+    "localized_sgd",
     "minibatch_sgd",
     "newton_inference",
     "objective_perturbation",
@@ -77,6 +79,7 @@ SOLVERS: dict[str, Solver] = {
         spider,
         minibatch_sgd,
         local_sgd,
+        localized_sgd,
     )
 }
 

@@ -28,6 +28,7 @@ _SOLVERS = {
     ("trace_share",): "double_noise_newton",
     ("noise", "local_steps"): "local_sgd",
     ("refresh_every",): "variance_reduced",
+    ("phases",): "localized_sgd",
     ("sampling",): "minibatches",
     ("momentum",): "gradient_descent",
     ("accounting",): "local_descent",
@@ -253,6 +254,13 @@ class DeclaredSolver(DeclaredRun):
             yield self._hidden(rounds, min(used, rounds))
         else:
             yield self._in_batches(GRADIENTS[1], self._participants([K] * rounds), K)
+
+    def _localized_sgd(self) -> Iterator[Family]:
+        """Sums of which a record is in those of one phase alone."""
+        M, of_all = self._participants([1] * self._count("rounds")), len(self.sizes)
+        busiest = -(-sum(M) // (of_all * self._count("phases")))
+        found = self._in_batches(GRADIENTS[0], M, full=True)
+        yield replace(found, charged=busiest, active=())
 
     def _uses(self, batches: int) -> int:
         """Return in how many of so many batches in turn a record is at most."""

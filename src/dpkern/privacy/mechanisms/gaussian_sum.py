@@ -44,8 +44,9 @@ class GaussianSum:
     N records, and their noises add up. So do those of a single message where the channel says that
     silos share its noise (`Shares`): it is then released from the sums of all silos, and the noise
     of those that do not collude has the budget. `per_record` is the largest number of releases that
-    depend on one record, fixed in advance independently of the records, and `draws` the number of
-    draws of a kernel that sends more messages than `sizes` has.
+    depend on one record, fixed in advance independently of the records, of all mechanisms of one
+    `series` together, and `draws` the number of draws of a kernel that sends more messages than
+    `sizes` has.
 
     The l2 sensitivity D of every message is 2C when one record is replaced, C when one is added or
     removed. It grows by q sqrt(d) if the kernel's sums are exact on the grid `finest` and then
@@ -69,6 +70,7 @@ class GaussianSum:
         shares: bool = False,
         sampling: Mapping[str, Any] | None = None,
         per_record: int | None = None,
+        series: int | None = None,
         draws: int | None = None,
         finest: float | None = None,
         person_clip: float | None = None,
@@ -130,6 +132,7 @@ class GaussianSum:
             sampling=sampling,
             draws=None if not noisy else k * dim if shares else draws,
             per_record=per_record,
+            series=series,
             between=between,
         )
 

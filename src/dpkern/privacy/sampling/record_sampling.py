@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,6 +174,60 @@ class Cyclic(RecordSampler):
             small = np.int32 if size < 1 << 31 else np.int64
             self._orders[silo] = np.argsort(words, kind="stable").astype(small)
         return self._orders[silo]
+
+
+@dataclass(frozen=True)
+class Halves(Cyclic):
+    """A part of every silo's records, which is the whole batch of each of its releases.
+
+    Parts are consecutive in one random order of the records, and disjoint: `starts` are the
+    positions at which they begin. A record is in the releases of its part, and in no other.
+    """
+
+    starts: tuple[int, ...] = field(kw_only=True)
+    _batches_of: dict[int, IntArray] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def parts(cls, sizes: IntArray, number: int, releases: int) -> list[Self]:
+        """Return parts of n_j / 2^i records, the last of all that are left.
+
+        No part has more than so many `releases`.
+
+        Raises
+        ------
+        ValueError
+            When a part of the smallest silo would be empty.
+        """
+        if (fewest := int(sizes.min())) >> (number - 1) == 0:
+            raise ValueError(
+                f"phases must be at most {fewest.bit_length()}, the smallest silo having {fewest} "
+                f"records, got {number}"
+            )
+        starts, found, orders = np.zeros_like(sizes), list[Self](), dict[int, Any]()
+        for i in range(1, number + 1):
+            batch = sizes >> i if i < number else sizes - starts
+            n, k, where = (tuple(a.tolist()) for a in (sizes, batch, starts))
+            found.append(cls(n, k, releases=releases, starts=where, _orders=orders))
+            starts = starts + batch
+        return found
+
+    @property
+    def per_record(self) -> int:
+        return self.releases
+
+    def draw(
+        self, stream: NoiseStream, offsets: IntArray, t: int, active: NDArray[np.bool_]
+    ) -> Rows | None:
+        silos = np.flatnonzero(active).tolist()
+        with stream.release() as key:
+            for j in silos:
+                if j not in self._batches_of:
+                    order = self._order(key, j, int(offsets[j + 1] - offsets[j]))
+                    part = order[self.starts[j] : self.starts[j] + self.batch_sizes[j]]
+                    self._batches_of[j] = np.sort(part) + offsets[j]
+        chosen = [self._batches_of[j] for j in silos]
+        batches = np.concatenate([*chosen, np.zeros(0, dtype=np.int64)])
+        return batches, np.append(0, np.cumsum(np.multiply(self.batch_sizes, active)))
 
 
 SAMPLERS = ("full", WITHOUT_REPLACEMENT, POISSON, "one_pass", "cyclic")

@@ -497,6 +497,18 @@ def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]
     return descent(numbers, {**given, "rounds": R}, noise=noise)
 
 
+def localized(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of phases of accelerated steps, each of so many that its minimiser is approached."""
+    R = 30 if is_auto(given["rounds"]) else given["rounds"]
+    bold = _RELAXED_STEP if numbers.labels and numbers.mu < math.inf else 1.0
+    found = {"rounds": R, "step_size": bold / numbers.smoothness}
+    eta = _mean(given["step_size"], found["step_size"])
+    phases = 2 if is_auto(given["phases"]) else given["phases"]
+    longest = eta * (R / phases) ** 2
+    clip, horizon = clip_and_horizon(numbers, given, longest, _EVERY_ROUND)
+    return found | {"clip": clip, "prox_step": horizon}
+
+
 def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of estimates with standard errors: the bound of whitened rows.
 

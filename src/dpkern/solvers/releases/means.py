@@ -248,14 +248,22 @@ class NoisyMeans:
     Shuffle trust: the counts of `BinomialSum` on the batch's vectors om_j v_i.
     Differences of a convex loss's gradients have a smaller one (`sensitivity.differences`), and
     are shuffled around the centre of the ball that they lie in.
-    `mu` is the budget of one release, from `allocate`.
+    `mu` is the budget of one release, from `allocate`. A record is in the releases of one family of
+    a `series` alone.
     """
 
     def __init__(
-        self, run: Run, sums: Sums, family: Family, silos: Participation, mu: float | None
+        self,
+        run: Run,
+        sums: Sums,
+        family: Family,
+        silos: Participation,
+        mu: float | None,
+        *,
+        series: int | None = None,
     ) -> None:
         self._run, self._sums, self._family, self._silos, self._mu = run, sums, family, silos, mu
-        self._trust = run.plan.trust
+        self._trust, self._series = run.plan.trust, series
         if self._trust == "shuffle" and run.plan.clip == math.inf:
             raise ValueError("clip must be finite under trust='shuffle', which counts, got inf")
         self._sizes = np.array(family.sampler.batch_sizes)
@@ -438,6 +446,7 @@ class NoisyMeans:
                 sigma=None if sigma is None else sigma * self._sizes,
                 sampling=sampler.sampling if run.plan.budget is not None else None,
                 per_record=self._per_record,
+                series=self._series,
                 finest=self._sums.finest(clip, points=points),
                 person_clip=run.plan.person_clip,
                 replaced=None if ball is None else ball.sensitivity,
