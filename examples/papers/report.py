@@ -6,7 +6,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -42,16 +42,25 @@ def grouped(points: Iterable[Point], field: str) -> dict[str, list[Point]]:
     return groups
 
 
-def print_tables(title: str, x_label: str, points: list[Point], unit: str = "epsilon") -> None:
+# The name of x, one for all panels or each panel's own.
+Label = str | Mapping[str, str]
+
+
+def label_of(panel: str, x_label: Label) -> str:
+    return x_label if isinstance(x_label, str) else x_label[panel]
+
+
+def print_tables(title: str, x_label: Label, points: list[Point], unit: str = "epsilon") -> None:
     """Score, gap and certified budget, a row for each method."""
     for panel, rows in grouped(points, "panel").items():
         xs = sorted({point.x for point in rows})
         head = ["no noise" if math.isinf(x) else f"{x:g}" for x in xs]
         print(f"\n{title}: {panel}, {rows[0].draws} draws, delta {rows[0].delta:g}")
-        print(f"{best(rows[0])}: {rows[0].metric} {rows[0].optimum:.4f}")
+        if not math.isnan(rows[0].optimum):
+            print(f"{best(rows[0])}: {rows[0].metric} {rows[0].optimum:.4f}")
         gap = [] if rows[0].gap is None else ["gap"]
         for what in (rows[0].metric, *gap, f"certified {unit}"):
-            print(f"{what + ' over ' + x_label:36}" + "".join(f"{x:>18}" for x in head))
+            print(f"{what + ' over ' + label_of(panel, x_label):36}" + "".join(f"{x:>18}" for x in head))
             for method, curve in grouped(rows, "method").items():
                 cells = {point.x: cell(point, what) for point in curve}
                 if what.startswith("certified") and len(set(cells.values())) == 1:
@@ -81,7 +90,7 @@ def cell(point: Point, what: str) -> str:
     return f"{mean:.{digits}f} +- {sd:.{digits}f}"
 
 
-def draw(title: str, x_label: str, points: list[Point]) -> bytes:
+def draw(title: str, x_label: Label, points: list[Point]) -> bytes:
     """The figure as PNG: a column for each panel, score above and gap below, where there is one."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -112,8 +121,9 @@ def draw(title: str, x_label: str, points: list[Point]) -> bytes:
             if gaps:
                 below.errorbar(x, [p.gap for p in curve], [p.gap_sd for p in curve], **style)
         label = best(rows[0]).removeprefix("noiseless ")
-        line = above.axhline(rows[0].optimum, color="0.4", linewidth=1, linestyle=":")
-        legend.setdefault(label, line)
+        if not math.isnan(rows[0].optimum):
+            line = above.axhline(rows[0].optimum, color="0.4", linewidth=1, linestyle=":")
+            legend.setdefault(label, line)
         above.set_title(panel, fontsize=9)
         above.set_ylabel(rows[0].metric)
         losses = [p.score for p in rows if math.isfinite(p.score)]
@@ -123,7 +133,7 @@ def draw(title: str, x_label: str, points: list[Point]) -> bytes:
         if gaps:
             below.set_yscale("log", nonpositive="clip")
             below.set_ylabel("optimality gap")
-        below.set_xlabel(x_label)
+        below.set_xlabel(label_of(panel, x_label))
         xs = [p.x for p in rows]
         if max(xs) >= 24.0 * min(xs):
             for shown in column:
@@ -161,9 +171,14 @@ def say_once(line: str) -> None:
     print(line)
 
 
-def save(path: Path, title: str, x_label: str, points: list[Point], unit: str = "epsilon") -> None:
-    """Points as JSON, infinity as null, and the figure where matplotlib is installed."""
-    rows = [{k: None if v == math.inf else v for k, v in asdict(point).items()} for point in points]
+def save(
+    path: Path, title: str, x_label: Label, points: list[Point], unit: str = "epsilon"
+) -> None:
+    """Points as JSON, infinity and what is not a number as null, and the figure by matplotlib."""
+    rows = [
+        {k: None if v in (math.inf, None) or v != v else v for k, v in asdict(point).items()}
+        for point in points
+    ]
     content = {"title": title, "x": x_label, "unit": unit, "points": rows}
     write_whole(path.with_suffix(".json"), json.dumps(content, indent=1, allow_nan=False).encode())
     try:
