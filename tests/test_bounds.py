@@ -57,7 +57,10 @@ def fixed_point(k, tau, p, sigma, D, q, zeta):
 PROBLEM = {"clip": 1.0, "smoothness": 2.0, "strength": 0.25, "dim": 30}
 LOWY = {"n": 1238, "epsilon": 0.75, "delta": 1e-6}
 LN = log(1 / mpf(1e-6))
-SPIDER_Q = floor((mpf(0.75) * 1238 * 3 * 5 / sqrt(30 * LN * mpf(0.69) * 2)) ** (mpf(2) / 3))
+SPIDER_Q, SPIDER_Q_OF_12 = (
+    floor((mpf(0.75) * 1238 * 3 * sqrt(M) / sqrt(30 * LN * mpf(0.69) * 2)) ** (mpf(2) / 3))
+    for M in (25, 12)
+)
 SGD_R = ceil(
     16 * log(mpf(0.25) * mpf(0.69) * min(12 * 1238, (mpf(0.75) * 1238) ** 2 * 12 / (30 * LN)))
 )
@@ -161,10 +164,15 @@ CASES = {
          + 9 * 30 * LN / ((mpf(0.75) * 1238) ** 2 * 25)],
     ),
     "choose_spider": (
-        [{"clip": 3.0, "smoothness": 2.0, "dim": 30, "m": 25, "gap": 0.69} | LOWY],
-        [(SPIDER_Q,
-          floor(mpf(0.75) * 1238 * 5 * sqrt(SPIDER_Q) * sqrt(mpf(0.69) * 2) / (3 * sqrt(30 * LN))),
-          mpf(1) / 4)],
+        [{"clip": 3.0, "smoothness": 2.0, "dim": 30, "m": 25, "gap": 0.69} | LOWY | more
+         for more in ({}, {"participation": 12}, {"n": 2, "participation": 2, "gap": 1e-12})],
+        [(q, floor(mpf(0.75) * n * sqrt(M * q * mpf(gap) * 2) / (3 * sqrt(30 * LN))), mpf(1) / 4)
+         for q, n, M, gap in ((SPIDER_Q, 1238, 25, 0.69), (SPIDER_Q_OF_12, 1238, 12, 0.69),
+                              (4, 2, 2, 1e-12))],
+    ),
+    "bound_shuffled_sum": (
+        [{"clip": 3.0, "dim": 30, "epsilon": 0.75, "delta": DELTA}],
+        [480 * (log(30) - log(mpf(DELTA))) ** 2],
     ),
     "bound_gradient_below": (
         [{"trust": trust, "clip": 3.0, "dim": d, "m": 25, "n": 1238, "epsilon": 0.75}
@@ -225,6 +233,8 @@ def test_a_bound_names_the_argument_that_it_refuses(name):
         ("bound_fixed_point", {"activation": 1.5}, "activation must be above 0 and at most 1"),
         ("choose_zcdp", {"epsilon": 30.0}, "epsilon must be at most 2 ln"),
         ("choose_spider", {"gap": 0.0}, "gap must be positive"),
+        ("bound_shuffled_sum", {"epsilon": 15.5}, "epsilon must be at most 15, got 15.5"),
+        ("bound_shuffled_sum", {"delta": 0.5}, "delta must be below 1/2, got 0.5"),
     ],
 )
 def test_values_beyond_the_theorems_are_refused(name, changes, message):

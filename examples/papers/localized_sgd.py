@@ -121,11 +121,8 @@ def points_of(panel: str, draws: int, quick: bool) -> Iterator[Point]:
         private = [Problem.of(place, 1000 + seed) for seed in range(draws)]
         for name, (solver, settings) in METHODS.items():
             few = settings[:: 16 if quick else 1]
-
-            def mean(setting: Setting, solver: str = solver) -> float:
-                return float(np.mean([excess(p, place, solver, setting, 1) for p in public]))
-
-            best = min(few, key=mean)
+            means = [np.mean([excess(p, place, solver, one, 1) for p in public]) for one in few]
+            best = few[int(np.argmin(means))]
             found = [excess(p, place, solver, best, i) for i, p in enumerate(private)]
             certificate = run(private[0], place, solver, best, 0).privacy
             delta, symbol = place.n**-2.0, X_OF[panel]
@@ -165,9 +162,7 @@ def main() -> int:
     start = time.perf_counter()
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        points = [
-            point for panel in panels for point in points_of(panel, draws, arguments.quick)
-        ]
+        points = [point for panel in panels for point in points_of(panel, draws, arguments.quick)]
         print_tables("localized SGD", X_OF, points)
         stem = "_".join(["localized_sgd", *arguments.panels])
         save(arguments.out / stem, "Localized SGD", X_OF, points)

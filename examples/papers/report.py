@@ -6,9 +6,10 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,10 @@ def print_tables(title: str, x_label: Label, points: list[Point], unit: str = "e
             print(f"{best(rows[0])}: {rows[0].metric} {rows[0].optimum:.4f}")
         gap = [] if rows[0].gap is None else ["gap"]
         for what in (rows[0].metric, *gap, f"certified {unit}"):
-            print(f"{what + ' over ' + label_of(panel, x_label):36}" + "".join(f"{x:>18}" for x in head))
+            print(
+                f"{what + ' over ' + label_of(panel, x_label):36}"
+                + "".join(f"{x:>18}" for x in head)
+            )
             for method, curve in grouped(rows, "method").items():
                 cells = {point.x: cell(point, what) for point in curve}
                 if what.startswith("certified") and len(set(cells.values())) == 1:
@@ -135,9 +139,15 @@ def draw(title: str, x_label: Label, points: list[Point]) -> bytes:
             below.set_ylabel("optimality gap")
         below.set_xlabel(label_of(panel, x_label))
         xs = [p.x for p in rows]
-        if max(xs) >= 24.0 * min(xs):
+        if max(xs) >= 16.0 * min(xs) > 0.0:
             for shown in column:
                 shown.set_xscale("log")
+                ticks = sorted(set(xs))
+                few = ticks[:: -(-len(ticks) // 5)]
+                shown.set_xticks(few, labels=[f"{x:.4g}" if x >= 1.0 else f"{x:.2g}" for x in few])
+                shown.minorticks_off()
+    for shown in (axes[:: 1 + gaps], axes[1::2] if gaps else ()):
+        share_limits([one for row in shown for one in row][: len(panels)])
     for place in range(len(panels), columns * rows_of):
         for unused in axes[(1 + gaps) * (place // columns) :, place % columns]:
             unused.set_axis_off()
@@ -154,6 +164,20 @@ def draw(title: str, x_label: Label, points: list[Point]) -> bytes:
     png = io.BytesIO()
     figure.savefig(png, format="png")
     return png.getvalue()
+
+
+def share_limits(axes: Sequence[Any]) -> None:
+    """One y range, and one scale, for panels of the same quantity."""
+    for label in {axis.get_ylabel() for axis in axes}:
+        same = [axis for axis in axes if axis.get_ylabel() == label]
+        limits = [axis.get_ylim() for axis in same]
+        scale = "log" if any(axis.get_yscale() == "log" for axis in same) else "linear"
+        low, high = min(low for low, _ in limits), max(high for _, high in limits)
+        if scale == "log" and low <= 0.0:
+            continue
+        for axis in same:
+            axis.set_yscale(scale)
+            axis.set_ylim(low, high)
 
 
 def write_whole(path: Path, content: bytes) -> None:

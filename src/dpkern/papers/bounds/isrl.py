@@ -140,20 +140,35 @@ def bound_spider(
 @checked
 def choose_spider(
     *, clip: float, smoothness: float, dim: int, n: int, m: int, epsilon: float, delta: float,
-    gap: float,
+    gap: float, participation: int | None = None,
 ) -> tuple[int, int, float]:  # fmt: skip
-    """Return q, R and eta = 1 / (2 beta) of Theorem 3.1 (F.1) of the same paper, all silos in every
-    round.
+    """Return q, R and eta = 1 / (2 beta) of Theorem 3.1 (F.1) of the same paper.
 
-    q = (1 / y)^(2/3) and R = sqrt(q) Delta beta / (L^2 y), rounded down, for y = sqrt(Delta beta d
-    ln(1/delta)) / (epsilon n L sqrt(N)). q = 0 says that the start is returned as it is. The
-    parameters are those of `bound_spider`.
+    q = (1 / y)^(2/3), at most n M where M < N silos take part in a round, and R = sqrt(q) Delta
+    beta / (L^2 y), both rounded down, for y = sqrt(Delta beta d ln(1/delta)) / (epsilon n L
+    sqrt(M)). q = 0 says that the start is returned as it is. The parameters are those of
+    `bound_spider`; `participation` is M, all silos by default.
     """
-    y = math.sqrt(gap * smoothness * dim * math.log(1.0 / delta) / m) / (epsilon * n * clip)
+    M = m if participation is None else participation
+    y = math.sqrt(gap * smoothness * dim * math.log(1.0 / delta) / M) / (epsilon * n * clip)
     if y == 0.0:
         raise ValueError("gap must be positive, got 0.0: no step is needed")
-    q = math.floor(y ** (-2 / 3))
+    q = math.floor(min(y ** (-2 / 3), n * M if m > M else math.inf))
     return q, math.floor(math.sqrt(q) * gap * smoothness / (clip**2 * y)), 0.5 / smoothness
+
+
+@checked
+def bound_shuffled_sum(*, clip: float, dim: int, epsilon: float, delta: float) -> float:
+    """Return the mean squared error d L^2 ln(d/delta)^2 / epsilon^2 of one shuffled sum of vectors,
+    Theorem D.2 of the same paper, constant 1, for epsilon <= 15 and delta < 1/2.
+
+    The noise of `trust="shuffle"` is sized by a proof of its own; its certificate has the std.
+    """
+    if epsilon > 15.0:
+        raise ValueError(f"epsilon must be at most 15, got {epsilon!r}")
+    if delta >= 0.5:
+        raise ValueError(f"delta must be below 1/2, got {delta!r}")
+    return dim * (clip * math.log(dim / delta) / epsilon) ** 2
 
 
 @checked
