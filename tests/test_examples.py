@@ -355,6 +355,17 @@ def test_sound_runs_of_spider_certify_their_budget_and_printed_ones_miss_it(exam
 
 
 @pytest.mark.docs
+def test_localized_runs_of_a_panel_certify_their_budget(example, tmp_path):
+    pytest.importorskip("matplotlib")
+    run = example("localized_sgd.py", "m", "--quick", "--draws", "1", "--out", "out", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    found = points(tmp_path / "out", "localized_sgd_m")
+    assert {p["x"] for p in found} == {3.0, 100.0}
+    assert all(0.999 * p["epsilon"] < p["certified"] <= p["epsilon"] for p in found)
+    assert all(p["score"] > 0.0 for p in found)
+
+
+@pytest.mark.docs
 def test_network_in_pytorch_learns_and_certifies_its_budget(example, tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("dp_accounting")
