@@ -12,6 +12,8 @@ from dpkern.models.losses import LOSS_OF_TASK, LOSSES, LogLink, Loss, NegativeBi
 from dpkern.solvers import SOLVERS
 
 # Arguments of solvers with an option of their own; the others are given by --set.
+#: What --loss says for ordered classes, whose model has a loss of its own.
+ORDERED = "ordered"
 _OWN_OPTIONS = ("loss", "clip", "l2", "l1", "rounds", "trust")
 
 
@@ -141,14 +143,17 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
     add_column_arguments(parser)
 
 
-def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
+def add_solver_arguments(
+    parser: argparse.ArgumentParser, losses: Collection[str] = tuple(LOSSES)
+) -> None:
     title = "solver, with its own defaults where none is stated"
     add = parser.add_argument_group(title).add_argument
     what = (
         "default: logistic; squared for regression; softmax for perceptrons and several classes; "
         "cloglog, or logistic, for times to an event"
     )
-    add("--loss", choices=LOSSES, help=what)
+    what += "; ordered, for classes in their order" if ORDERED in losses else ""
+    add("--loss", choices=losses, help=what)
     add("--clip", type=auto_or(float), help="bound of a record's gradient (default: auto)")
     add("--l2", type=float, help="strength of the penalty |w|^2 / 2")
     add("--l1", type=float, help="strength of the penalty |w|_1")

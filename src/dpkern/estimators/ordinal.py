@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.data.labels import declared_labels
-from dpkern.estimators.base import WithProbabilities, documented
+from dpkern.estimators.base import WithProbabilities, documented, with_errors
 from dpkern.estimators.linear import l2_of
 from dpkern.models.ordinal import AllThreshold
 from dpkern.solvers import SolverResult
@@ -35,6 +35,9 @@ class DPOrdinalClassifier(WithProbabilities):
         the labels, and are in the order of numbers or the alphabet.
     C : float
         Inverse of the strength of the penalty; thresholds have none.
+    inference : bool
+        Whether coefficients and thresholds have standard errors: ``result_.summary()`` is their
+        table, with odds ratios, and nothing is clipped (the solver `newton_inference`).
 
     Attributes
     ----------
@@ -66,6 +69,7 @@ class DPOrdinalClassifier(WithProbabilities):
     """
 
     C: float = 1.0
+    inference: bool = False
 
     _two_as_several: ClassVar[bool] = True
 
@@ -75,7 +79,8 @@ class DPOrdinalClassifier(WithProbabilities):
         return declared_labels(self.classes)
 
     def _model(self, n: int) -> dict[str, Any]:
-        return {"model": AllThreshold(), "l2": l2_of(self.C, n)}
+        errors = with_errors(self.inference)
+        return {"model": AllThreshold(), "l2": l2_of(self.C, n), **errors}
 
     def _set_fitted(self, result: SolverResult) -> None:
         model, transform = cast(AllThreshold, result.oracle), result.transform

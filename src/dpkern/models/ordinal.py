@@ -88,7 +88,7 @@ class AllThreshold(Oracle):
         """Return w = 0 and the thresholds of positive numbers of records of the classes."""
         below = np.cumsum(counts)[:-1]
         above = np.cumsum(counts[::-1])[::-1][1:]
-        return np.append(np.zeros(data.n_features), np.log(below / above) / self._unit)
+        return np.append(np.zeros(data.n_features), np.log(below / above) / self.stated_unit)
 
     def scale(self, data: "SiloData") -> Scale:
         """Return the scale of w and theta together.
@@ -100,9 +100,9 @@ class AllThreshold(Oracle):
         """
         T = self.classes(data) - 1
         above = np.arange(1.0, T + 1.0) / (T + 1.0)
-        of_thresholds = self._unit * math.sqrt(float(above @ above)) * 2.0 / T
+        of_thresholds = self.stated_unit * math.sqrt(float(above @ above)) * 2.0 / T
         bound = math.hypot(data.row_bound, of_thresholds)
-        longest = math.hypot(data.row_bound, self._unit / math.sqrt(T))
+        longest = math.hypot(data.row_bound, self.stated_unit / math.sqrt(T))
         smoothness = curvature_of_rows(0.25 * T, longest)
         return Scale(bound, 0.25 * (T + 1), smoothness, self.dim(data), ordered=True)
 
@@ -110,7 +110,7 @@ class AllThreshold(Oracle):
         """Return the gradients by NumPy; the solvers use clipped sums of the kernels instead."""
         slopes = self._at_thresholds(loss_derivatives, w, X, y)
         of_rows = slopes.sum(axis=0)[:, np.newaxis] * (X.toarray() if hasattr(X, "toarray") else X)
-        return np.hstack([of_rows, -self._unit * slopes.T])
+        return np.hstack([of_rows, -self.stated_unit * slopes.T])
 
     def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
         return np.asarray(self._at_thresholds(loss_values, w, X, y).sum(axis=0))
@@ -134,20 +134,22 @@ class AllThreshold(Oracle):
 
     def parts(self, w: FloatArray, n_features: int) -> tuple[FloatArray, FloatArray]:
         """Return the coefficients, and the thresholds that predictions have, in order."""
-        return w[:n_features].copy(), ordered(self._unit * w[n_features:])
+        return w[:n_features].copy(), ordered(self.stated_unit * w[n_features:])
 
     @property
-    def _unit(self) -> float:
+    def stated_unit(self) -> float:
+        """The unit e of thresholds, 1 where none is stated."""
         return 1.0 if self.unit is None else self.unit
 
     @property
     def declaration(self) -> dict[str, Any]:
-        return {"name": self.name, "unit": self._unit}
+        return {"name": self.name, "unit": self.stated_unit}
 
     def _at_thresholds(self, of: Any, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
         p = X.shape[1]
         z = np.asarray(X @ w[:p], dtype=np.float64)
         pairs = [
-            (np.where(y > k, 1.0, -1.0), z - theta) for k, theta in enumerate(self._unit * w[p:])
+            (np.where(y > k, 1.0, -1.0), z - theta)
+            for k, theta in enumerate(self.stated_unit * w[p:])
         ]
         return np.array([of(s, t, loss="logistic") for s, t in pairs])

@@ -30,17 +30,19 @@ means of the silos', by precision.
 import numpy as np
 
 from dpkern._threads import one_blas_thread
+from dpkern.models.ordinal import AllThreshold
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, solver
 from dpkern.solvers.base.pooling import pooled
 from dpkern.solvers.base.settings import estimation
 from dpkern.solvers.releases.estimation import Estimation
 from dpkern.solvers.releases.estimation_sums import Sums
 from dpkern.solvers.releases.foreseen import resolve_foreseen
+from dpkern.solvers.releases.ordered_estimation import OrderedEstimation
 
 
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, penalties="l2", settings=estimation,
-    estimates=True, resolve=resolve_foreseen, in_blocks=2, audit={"rounds": 4},
+    models="ordered", estimates=True, resolve=resolve_foreseen, in_blocks=2, audit={"rounds": 4},
 )  # fmt: skip
 async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     """Newton's method for estimates with standard errors.
@@ -78,6 +80,11 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     f phi' / k u, T times                     2 C                        0.60
     ========================================  =========================  =============
 
+    Ordered classes (`AllThreshold`) have the sum of the indicators of their classes in the place of
+    that of targets, of sensitivity 2 and share 0.02. A record has a row at each of T thresholds;
+    sums of scores, curvatures and squared scores are over their bounds, of sensitivities 2 and
+    sqrt(2) (docs/proofs/inference.md).
+
     With "add_remove" the sensitivities are R, R^2, B^2, 1/2, C^2 and C. A record's vector is a
     function of that record and of released numbers, bit by bit, and is cut to its norm by itself.
     Everything else is post-processing.
@@ -92,9 +99,9 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
         run.draw_no_conclusion()
         release, shares = Sums(run), run.objective.shares() if run.plan.trust == "silo" else [1.0]
         clips = np.broadcast_to(run.plan.clip, len(release.sizes)).tolist()
-        each = [
-            Estimation(run, rounds, n=n, clip=C) for n, C in zip(release.sizes, clips, strict=True)
-        ]
+        ordered = isinstance(run.objective.loss, AllThreshold)
+        kind = OrderedEstimation if ordered else Estimation
+        each = [kind(run, rounds, n=n, clip=C) for n, C in zip(release.sizes, clips, strict=True)]
         thetas = release(one.start() for one in each)
         for t in run.numbered_rounds():
             found = release(one.step(t, theta) for one, theta in zip(each, thetas, strict=True))

@@ -508,7 +508,8 @@ def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, An
     if numbers.trust == "silo":  # each has its own
         return {"rounds": 5}
     n = 2.0 / numbers.noise  # of records whose neighbours are replaced
-    how = {"labels": numbers.labels, "log_link": get_loss(given["loss"]).log_link}
+    loss = given["loss"]  # None of ordered classes
+    how = {"labels": numbers.labels, "log_link": loss is not None and get_loss(loss).log_link}
     return {"clip": estimation_clip(n, numbers.mu, numbers.dim, **how), "rounds": 5}
 
 

@@ -18,11 +18,14 @@ from dpkern.models.losses import (
     ComplementaryLogLog,
     Gamma,
     Likelihood,
+    Logistic,
     LogLink,
     Loss,
     NegativeBinomial,
     Squared,
 )
+from dpkern.models.oracles import Oracle
+from dpkern.models.ordinal import AllThreshold
 from dpkern.models.scale import largest_target
 from dpkern.privacy import split_budget
 from dpkern.solvers.base import Run
@@ -31,6 +34,7 @@ from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan
 from dpkern.solvers.base.settings import estimation_clip, is_auto
 from dpkern.solvers.releases.estimation_sums import (
+    OfBlock,
     RecordRows,
     Rows,
     Scores,
@@ -47,7 +51,7 @@ from dpkern.solvers.releases.estimation_sums import (
 # Shares of mu^2: means, outer products of rows twice, residuals, squared scores; all curvatures,
 # and all scores.
 _SHARES = (0.03, 0.05, 0.06, 0.02, 0.04, 0.2, 0.6)
-_MEANS, _ROWS, _WHITENED, _RESIDUALS, _SQUARES = range(5)  # their places
+_MEANS, _ROWS, _WHITENED, OF_RESIDUALS, _SQUARES = range(5)  # their places
 # Of curvatures, of which the first step has none, and of scores the parts of the last two steps;
 # those before them have equal parts of the rest.
 _CURVATURES, _SCORES, _SCORES_OF_COUNTS = (0.2, 0.5), (0.15, 0.7), (0.2, 0.5)
@@ -84,10 +88,16 @@ SCORES = "inference: sum of scores"
 def resolve_estimation(plan: RunPlan, objective: Objective) -> RunPlan:
     """Refuse what has no standard errors, by public facts."""
     data, loss = objective.data, objective.loss
+    ordered = isinstance(loss, AllThreshold)
 
     def refuse(name: str, must: str, why: str) -> ValueError:
         return ValueError(f"{name} must be {must} in {plan.solver}: {why}")
 
+    if ordered:
+        loss = Logistic()  # at every threshold
+        if plan.trust != "central":
+            why = "silos' own estimates of ordered classes are not combined"
+            raise refuse("trust", "'central'", why)
     if not isinstance(loss, Loss) or loss.name not in ESTIMATED:
         name = getattr(loss, "name", loss)
         why = f"standard errors are derived for these, got {name!r}"
@@ -143,7 +153,7 @@ class Estimation:
     def __init__(self, run: Run, steps: int, *, n: int, clip: float) -> None:
         self._run, objective = run, run.objective
         self._data, self._n, self._steps = objective.data, float(n), steps
-        self._threads, self._loss = objective.n_threads, objective.phi
+        self._threads, self._loss = objective.n_threads, self._loss_of(objective)
         self._target = largest_target(self._data)
         top = self._loss.smoothness
         self._top = top if top < math.inf else 1.0
@@ -155,12 +165,21 @@ class Estimation:
         if run.plan.budget is None:
             self._limit = math.inf
         mu = None if run.plan.budget is None else run.plan.budget.mu
-        mus = divided(mu, self._loss, intercept=self._data.intercept, steps=steps)
+        mus = divided(mu, objective.loss, intercept=self._is_centred, steps=steps)
         self._mus, self._mu_of_curvatures, self._mu_of_scores = mus
         # Silos with different C release sums of the same sensitivity: of rows in units of C.
         self._C, self._in_units = clip, run.plan.trust == "silo" and clip < math.inf
         self._matrices: list[tuple[FloatArray, float]] = []
         self._seen: list[tuple[FloatArray, FloatArray, float]] = []
+
+    @staticmethod
+    def _loss_of(objective: Objective) -> Loss:
+        return objective.phi
+
+    @property
+    def _is_centred(self) -> bool:
+        """Whether rows are taken less their released means."""
+        return self._data.intercept
 
     def _unit(self, bound: float) -> float:
         """Return the length that is 1 in rows of this bound."""
@@ -171,7 +190,7 @@ class Estimation:
         objective, unit = self._run.objective, self._unit(self._C)
         W, J, self._stretch = yield from self._geometry()
         self.W, self._bound = W / unit, self._C / unit
-        self._rows = Rows(self.W, self._bound, self._threads)
+        self._rows = self._rows_of(self.W, self._bound)
         penalty = objective.l2 * self._n * objective.penalized
         self._penalty = (self.W.T * penalty) @ self.W
         self._J, self._std = self._top * self._n * J / unit**2 + self._penalty, 0.0
@@ -183,7 +202,7 @@ class Estimation:
 
     def _sum_targets(self, most: float) -> Waiting[None]:
         targets = partial(target_vectors, most)
-        total, std = yield Sum(TARGETS, targets, 1, 0.5, self._mus[_RESIDUALS])
+        total, std = yield Sum(TARGETS, targets, 1, 0.5, self._mus[OF_RESIDUALS])
         if most < math.inf:
             total, std = most * (total + 0.5 * self._n), most * std
         self._targets = max(float(total[0]), std, 1e-9 * self._n)
@@ -202,12 +221,11 @@ class Estimation:
             yield from self._limit_residuals(self.W @ theta, last=left == 2)
         scores = self._scores(self.W @ theta)
         if t:
-            rows = partial(curvature_rows, self._rows, scores, self._top)
-            matrix, std = yield self._outer(CURVATURES, rows, self._mu_of_curvatures[t])
+            matrix, std = yield self._curvatures(scores, self._mu_of_curvatures[t])
             self._matrices = [*self._matrices[-1:], (self._top * matrix, self._top * std)]
             J, self._std = _mean(self._matrices)
             self._J = J + self._penalty
-        vectors = partial(score_vectors, self._rows, scores, self._k)
+        vectors = self._vectors(scores)
         g, std = yield Sum(SCORES, vectors, len(theta), self._bound, self._mu_of_scores[t])
         g = self._k * g + self._penalty @ theta
         self._seen = [*self._seen[-1:], (theta, g, self._k * std)]
@@ -284,13 +302,14 @@ class Estimation:
         run, W, final, s_J = self._run, self.W, self._inverse(), self._std
         theta, share, s2 = _combined(self._seen, final)
         top = self._top if self._likely else self._k**2
-        rows = partial(square_rows, self._rows, self._scores(W @ theta), top, self._likely)
+        rows = self._squares(self._scores(W @ theta), top)
         Q, s_Q = yield self._outer(SQUARES, rows, self._mus[_SQUARES])
         known, unknown = self._directions()
         final = known @ (known.T @ final @ known) @ known.T
         # The mean of the inverse of J + E is larger than that of J by J^-1 E J^-1 E J^-1.
         inverse = final - final @ _squared_noise(final, s_J) @ final
-        sandwich = inverse @ (top * _shrunk(Q, s_Q, self._J - self._penalty)) @ inverse
+        of_model = self._squares_of_model(self._J - self._penalty)
+        sandwich = inverse @ (top * _shrunk(Q, s_Q, of_model)) @ inverse
         # The noise of J leaves a part of the error before the last step.
         before = sandwich + self._seen[0][2] ** 2 * inverse @ inverse
         noise = s2 * inverse @ inverse
@@ -327,17 +346,15 @@ class Estimation:
 
     def _geometry(self) -> Waiting[tuple[FloatArray, FloatArray, float]]:
         """Return W (d, r), the mean of u u^T as far as it is seen, and the stretch in W."""
-        data, R = self._data, self._data.row_bound
-        centred = yield from self._centred()
-        of_public = np.linalg.solve(centred, public_combinations(data))
-        W = centred @ scipy.linalg.null_space(of_public.T)
+        R = self._data.row_bound
+        W = yield from self._centred()
         r = W.shape[1]
         B = max(self._C, GEOMETRY * math.sqrt(r))
         for what, bound, unit, mu in (
             (ROWS, R, 1.0, self._mus[_ROWS]),
             (WHITENED, B, self._unit(B), self._mus[_WHITENED]),
         ):
-            rows = partial(cut_rows, Rows(W / unit, bound / unit, self._threads))
+            rows = partial(cut_rows, self._rows_of(W / unit, bound / unit))
             G, std = yield Sum(what, rows, r, bound / unit, mu, outer=True)
             G, std = unit**2 * G, unit**2 * std
             values, vectors = np.linalg.eigh(G / self._n)
@@ -353,18 +370,24 @@ class Estimation:
         return stretch * W, stretch**2 * J, stretch
 
     def _centred(self) -> Waiting[FloatArray]:
-        """Return C, with which C^T x has features less their released means, shape (d, d)."""
+        """Return W, with which W^T x are features less their released means, that may differ."""
         C = np.eye(self._data.d)
-        if not self._data.intercept:
-            return C
-        rows = partial(cut_rows, Rows(C, math.inf, self._threads))
-        total, _ = yield Sum(MEANS, rows, len(C), self._data.row_bound, self._mus[_MEANS])
-        C[-1, :-1] = -total[:-1] / max(float(total[-1]), 0.5 * self._n)
-        return C
+        if self._data.intercept:
+            total = yield from self._sum_rows()
+            C[-1, :-1] = -total[:-1] / max(float(total[-1]), 0.5 * self._n)
+        of_public = np.linalg.solve(C, public_combinations(self._data))
+        found: FloatArray = C @ scipy.linalg.null_space(of_public.T)
+        return found
+
+    def _sum_rows(self) -> Waiting[FloatArray]:
+        d = self._data.d
+        rows = partial(cut_rows, Rows(np.eye(d), math.inf, self._threads))
+        total, _ = yield Sum(MEANS, rows, d, self._data.row_bound, self._mus[_MEANS])
+        return total
 
     def _limit_residuals(self, w: FloatArray, *, last: bool) -> Waiting[None]:
         """Cut residuals to a few of their released standard deviations, or to Huber's delta."""
-        mu, delta = self._mus[_RESIDUALS], getattr(self._loss, "delta", math.inf)
+        mu, delta = self._mus[OF_RESIDUALS], getattr(self._loss, "delta", math.inf)
         if last and delta < math.inf:
             self._k = self._limit = delta
         elif mu is not None:
@@ -375,10 +398,27 @@ class Estimation:
             k = min(times * math.sqrt(mean), 1.0) * self._target
             self._k = self._limit = max(k, delta) if delta < math.inf else k
 
+    def _rows_of(self, W: FloatArray, bound: float) -> Rows:
+        return Rows(W, bound, self._threads)
+
+    def _curvatures(self, scores: OfBlock, mu: float | None) -> Sum:
+        rows = partial(curvature_rows, self._rows, scores, self._top)
+        return self._outer(CURVATURES, rows, mu)
+
+    def _vectors(self, scores: OfBlock) -> RecordRows:
+        return partial(score_vectors, self._rows, scores, self._k)
+
+    def _squares(self, scores: OfBlock, top: float) -> RecordRows:
+        return partial(square_rows, self._rows, scores, top, self._likely)
+
+    def _squares_of_model(self, J: FloatArray) -> FloatArray:
+        """Return what squared scores are a multiple of where they do not depend on rows."""
+        return J
+
     def _outer(self, what: str, rows: RecordRows, mu: float | None) -> Sum:
         return Sum(what, rows, self.W.shape[1], self._bound, mu, outer=True)
 
-    def _scores(self, w: FloatArray) -> Scores:
+    def _scores(self, w: FloatArray) -> OfBlock:
         return Scores(w, self._loss, self._limit, self._threads)
 
 
@@ -403,16 +443,17 @@ def labels_of_normal(
 
 
 def divided(
-    mu: float | None, loss: Loss, *, intercept: bool, steps: int
+    mu: float | None, loss: Loss | Oracle, *, intercept: bool, steps: int
 ) -> tuple[list[float | None], list[float | None], list[float | None]]:
     """Divide mu over what is released once, and over curvatures and scores of the steps."""
     shares = [*_SHARES[:-2], *_parts(_CURVATURES, steps - 1, _SHARES[-2])]
-    of_scores = _SCORES_OF_COUNTS if loss.log_link else _SCORES
+    log_link = isinstance(loss, Loss) and loss.log_link
+    of_scores = _SCORES_OF_COUNTS if log_link else _SCORES
     shares += _parts(of_scores, steps, _SHARES[-1])
     counts = [1] * len(shares)
-    counts[_MEANS], counts[_RESIDUALS] = int(intercept), 2 if isinstance(loss, Squared) else 1
+    counts[_MEANS], counts[OF_RESIDUALS] = int(intercept), 2 if isinstance(loss, Squared) else 1
     if isinstance(loss, BinaryLikelihood):
-        counts[_RESIDUALS] = 0
+        counts[OF_RESIDUALS] = 0
     mus: list[float | None] = [None] * len(shares)
     if mu is not None:
         used = [i for i, count in enumerate(counts) if count]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpkern._warn import warn
+from dpkern.models.ordinal import AllThreshold
 from dpkern.privacy import BudgetWarning
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan
@@ -18,7 +19,8 @@ def resolve_foreseen(plan: RunPlan, objective: Objective) -> RunPlan:
     """Refuse what has no standard errors, and warn where none are to be expected."""
     plan = resolve_estimation(plan, objective)
     budget = plan.budget
-    if budget is None or objective.l2:  # with which there is no forecast
+    # With these there is no forecast.
+    if budget is None or objective.l2 or isinstance(objective.loss, AllThreshold):
         return plan
     numbers = public_numbers(objective, budget, plan.trust, plan.neighbours)
     assert numbers is not None
