@@ -153,3 +153,57 @@ class AllThreshold(Oracle):
             for k, theta in enumerate(self.stated_unit * w[p:])
         ]
         return np.array([of(s, t, loss="logistic") for s, t in pairs])
+
+
+@dataclass(frozen=True)
+class CumulativeLogit(AllThreshold):
+    """Ordered classes by the likelihood of the cumulative logit, or proportional odds.
+
+    The log odds of a class above k are x . w - e theta_k, and the loss of a record is minus the log
+    of the probability of its class (McCullagh, "Regression models for ordinal data", 1980). As
+
+        sigmoid(a) - sigmoid(b) = sigmoid(a) sigmoid(-b) (1 - exp(b - a)),
+
+    it is that of `AllThreshold` at the two thresholds beside the class alone, plus -log(1 -
+    exp(-gap)), gap the distance of these, which depends on the class and no row. Thus the
+    derivatives by the margin are within 1, and what grows without bound as two thresholds come near
+    each other is a sum over the counts of the classes. It is fitted by `newton_inference` alone.
+    """
+
+    name = "cumulative_logit"
+
+    def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
+        found = super().gradients(w, X, y)
+        found[:, X.shape[1] :] -= self.stated_unit * self._of_gaps(w, X, y, slopes=True)
+        return found
+
+    def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
+        return super().losses(w, X, y) + self._of_gaps(w, X, y, slopes=False)
+
+    def _of_gaps(self, w: FloatArray, X: NDArray[Any], y: FloatArray, slopes: bool) -> FloatArray:
+        gaps = np.diff(self.stated_unit * w[X.shape[1] :])
+        T, c = len(gaps) + 1, np.maximum(y, 0.0).astype(np.intp)
+        with np.errstate(all="ignore"):
+            if not slopes:
+                return np.concatenate([[0.0], -np.log(-np.expm1(-gaps)), [0.0]])[c]
+            return gap_slopes(1.0 / np.expm1(gaps))[c] if T > 1 else np.zeros((len(y), T))
+
+    def _at_thresholds(self, of: Any, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
+        found = super()._at_thresholds(of, w, X, y)
+        return np.where(beside(y, len(found)).T, found, 0.0)
+
+
+def beside(y: FloatArray, thresholds: int) -> NDArray[np.bool_]:
+    """Return which thresholds are beside the classes of records, (n, T)."""
+    c, k = np.maximum(y, 0.0)[:, np.newaxis], np.arange(thresholds)
+    found: NDArray[np.bool_] = (k == c) | (k == c - 1.0)
+    return found
+
+
+def gap_slopes(slopes: FloatArray) -> FloatArray:
+    """Return what slopes at the gaps of T thresholds add to derivatives there, by class, (K, T)."""
+    T = len(slopes) + 1
+    found = np.zeros((T + 1, T))
+    for c, slope in enumerate(slopes, start=1):
+        found[c, c - 1 : c + 1] = -slope, slope
+    return found

@@ -10,7 +10,7 @@ from dpkern.data import SiloData
 from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.losses import LOSS_OF_TASK, get_loss
 from dpkern.models.networks import MLP
-from dpkern.models.ordinal import AllThreshold
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.party import Remote
 from dpkern.privacy import Budget
 from dpkern.solvers.base.declaration import Solver
@@ -86,6 +86,8 @@ def named_solver(
             "multiclass": {"model": MLP(hidden=()) if times is None else DiscreteHazards(times)},
         }
         arguments = {**arguments, **suits.get(str(task), {})}
+    if name == "auto" and isinstance(arguments.get("model"), CumulativeLogit):
+        name = INFERENCE
     if "inference" in arguments:
         arguments = {**arguments}
         inference = arguments.pop("inference")

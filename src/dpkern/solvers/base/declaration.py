@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol, cast
 
 from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
-from dpkern.models.ordinal import AllThreshold
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.party import Remote
 from dpkern.solvers.base.backends import Algorithm, finish
 from dpkern.solvers.base.options import (
@@ -127,6 +127,11 @@ class Declaration:
             raise TypeError(
                 f"model must be None{other} in {self.name}, which fits linear models: take 'auto' "
                 "or minibatch_sgd for another"
+            )
+        if self.models == "any" and isinstance(values["model"], CumulativeLogit):
+            raise TypeError(
+                f"model must be AllThreshold() for ordered classes in {self.name}, got "
+                "CumulativeLogit(), which newton_inference fits: take 'auto'"
             )
         if values["model"] is not None:
             if "loss" in arguments:

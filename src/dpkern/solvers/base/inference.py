@@ -16,7 +16,7 @@ from dpkern._text import aligned
 from dpkern._typing import FloatArray
 from dpkern.data import Schema, SiloData, Transform
 from dpkern.models.losses import LOSSES, Likelihood, Logistic
-from dpkern.models.ordinal import AllThreshold
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.privacy.guarantees.selection import Selection
 from dpkern.solvers.base.coefficients import INTERCEPT, save_table
 
@@ -36,13 +36,13 @@ _WEIGHTED = (
 )
 #: What the exponential of a coefficient is, by the loss.
 RATIOS = {name: kind.ratio for name, kind in LOSSES.items() if issubclass(kind, Likelihood)}
-RATIOS[AllThreshold.name] = Logistic.ratio
+RATIOS |= dict.fromkeys((AllThreshold.name, CumulativeLogit.name), Logistic.ratio)
 _LIKELIHOOD = "standard errors take the logistic model as right"
 _ORDERED = (
     "estimates minimise the sum of logistic losses at all thresholds, not the likelihood of "
-    "proportional odds, whose coefficients they are where these hold; a threshold's ratio is the "
-    "odds of a class below it"
+    "proportional odds, whose coefficients they are where these hold"
 )
+_BELOW = "the ratio of a threshold is the odds of a class below it"
 _PENALISED = "l2 draws estimates towards 0: intervals are for the penalised coefficients"
 _REFUSED = (
     "no standard error where the noise hides in which direction the records differ: take more "
@@ -445,6 +445,7 @@ def notes_on(results: Iterable["SolverResult"], rows: Iterable[Estimate]) -> tup
     likely = results[0].loss == "logistic" and "max_weight" not in results[0].privacy.declared
     notes = [_LIKELIHOOD] if likely else []
     notes += [_ORDERED] if results[0].loss == AllThreshold.name else []
+    notes += [_BELOW] if isinstance(results[0].oracle, AllThreshold) else []
     notes += [_PENALISED] if any(one.parameters.get("l2") for one in results) else []
     weighted = (one.inference is not None and one.inference.weighted for one in results)
     notes += [_WEIGHTED] if any(weighted) else []

@@ -224,10 +224,10 @@ class Estimation:
             matrix, std = yield self._curvatures(scores, self._mu_of_curvatures[t])
             self._matrices = [*self._matrices[-1:], (self._top * matrix, self._top * std)]
             J, self._std = _mean(self._matrices)
-            self._J = J + self._penalty
+            self._J = J + self._known(theta)[1]
         vectors = self._vectors(scores)
         g, std = yield Sum(SCORES, vectors, len(theta), self._bound, self._mu_of_scores[t])
-        g = self._k * g + self._penalty @ theta
+        g = self._k * g + self._known(theta)[0]
         self._seen = [*self._seen[-1:], (theta, g, self._k * std)]
         direction = self._inverse() @ g
         if t == 0 and self._data.intercept:
@@ -235,7 +235,15 @@ class Estimation:
                 direction = -self._of_normal_rows(self._loss, g, direction)
             elif isinstance(self._loss, _LogLink):
                 direction = -self._of_normal_means(self._loss, g, direction)
-        return g, direction
+        return g, self._within(theta, direction)
+
+    def _known(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return gradient and Hessian of all that follows from public and released numbers."""
+        return self._penalty @ theta, self._penalty
+
+    def _within(self, theta: FloatArray, direction: FloatArray) -> FloatArray:
+        """Return the direction, shortened where it leaves the models that there are."""
+        return direction
 
     def _moments(self) -> tuple[FloatArray, FloatArray, float]:
         """Return theta of the margin 1, second moments of rows, and how many rows they are of."""
@@ -301,8 +309,7 @@ class Estimation:
         """Release squared scores, and return the estimate w with its covariance."""
         run, W, final, s_J = self._run, self.W, self._inverse(), self._std
         theta, share, s2 = _combined(self._seen, final)
-        top = self._top if self._likely else self._k**2
-        rows = self._squares(self._scores(W @ theta), top)
+        rows, top = self._squares(theta)
         Q, s_Q = yield self._outer(SQUARES, rows, self._mus[_SQUARES])
         known, unknown = self._directions()
         final = known @ (known.T @ final @ known) @ known.T
@@ -312,7 +319,7 @@ class Estimation:
         sandwich = inverse @ (top * _shrunk(Q, s_Q, of_model)) @ inverse
         # The noise of J leaves a part of the error before the last step.
         before = sandwich + self._seen[0][2] ** 2 * inverse @ inverse
-        noise = s2 * inverse @ inverse
+        noise = s2 * inverse @ inverse + inverse @ self._known_noise(theta) @ inverse
         noise += share**2 * inverse @ _squared_noise(before, s_J) @ inverse
         size = self._stretch / self._unit(self._C)  # of a row, in the mean
         far = self._k if run.objective.has_units else 1.0
@@ -408,8 +415,14 @@ class Estimation:
     def _vectors(self, scores: OfBlock) -> RecordRows:
         return partial(score_vectors, self._rows, scores, self._k)
 
-    def _squares(self, scores: OfBlock, top: float) -> RecordRows:
-        return partial(square_rows, self._rows, scores, top, self._likely)
+    def _squares(self, theta: FloatArray) -> tuple[RecordRows, float]:
+        """Return rows whose outer products are squared scores, and what these are over."""
+        top, scores = self._top if self._likely else self._k**2, self._scores(self.W @ theta)
+        return partial(square_rows, self._rows, scores, top, self._likely), top
+
+    def _known_noise(self, theta: FloatArray) -> FloatArray:
+        """Return the variance of the noise in `_known`."""
+        return np.zeros((len(theta), len(theta)))
 
     def _squares_of_model(self, J: FloatArray) -> FloatArray:
         """Return what squared scores are a multiple of where they do not depend on rows."""

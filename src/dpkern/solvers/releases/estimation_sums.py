@@ -55,19 +55,25 @@ class Sum:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The rows (u, -e_k d_k) of a record at thresholds k, with unit vectors d_k and units e_k."""
+    """The rows (u, -e_k d_k) of a record at thresholds k, with unit vectors d_k and units e_k.
+
+    A record has rows at so many neighbouring thresholds, of which factors are not 0.
+    """
 
     units: tuple[float, ...]
+    each: int
 
     def rows(self, U: FloatArray, factors: FloatArray) -> FloatArray:
         """Return those of rows u (n, r) times factors (n, T), those of a record together."""
-        (n, r), T = U.shape, len(self.units)
-        rows = np.zeros((n, T, r + T))
+        (n, r), T, own = U.shape, len(self.units), np.arange(len(U))
+        first = np.minimum(np.argmax(factors != 0.0, axis=1), T - self.each)
+        rows = np.zeros((n, self.each, r + T))
         rows[:, :, :r] = U[:, np.newaxis]
-        for k, unit in enumerate(self.units):
-            rows[:, k, r + k] = -unit
-        rows *= factors[:, :, np.newaxis]
-        return rows.reshape(n * T, r + T)
+        for i in range(self.each):
+            k = first + i
+            rows[own, i, r + k] = -np.array(self.units)[k]
+            rows[:, i] *= factors[own, k, np.newaxis]
+        return rows.reshape(n * self.each, r + T)
 
 
 #: What computes a result from released sums, each with the std of its noise.
@@ -149,7 +155,7 @@ class Sums:
     ) -> FloatArray:
         """Return the exact sums of outer products of rows, rounded once to the noise's grid."""
         objective, many = self._run.objective, asked[0].thresholds
-        each = 1 if many is None else len(many.units)
+        each = 1 if many is None else many.each
         records, bound = each * (mechanism.records or objective.data.n), bound / each
         q = 0.0 if math.isinf(bound) else hessian_row_grid(records, bound, asked[0].dim)
         by_silo = self._run.plan.shares is not None
@@ -333,7 +339,7 @@ def _outer_steps(
     if q:  # sums are exact, and in any parts the same
         records = min(records, max(_ENTRIES // d, 1))
     how = np.zeros((1, d)), get_loss("squared"), False, bound, q, None, records, n_threads
-    step = records if thresholds is None else max(records // len(thresholds.units), 1)
+    step = records if thresholds is None else max(records // thresholds.each, 1)
     for j, (first, end) in enumerate(pairwise(offsets)):
         for i in range(first, end, step):
             chosen = slice(i, min(i + step, end))
