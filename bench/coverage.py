@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 import dpkern as dpk
 from bench.utility_text import table, wrapped
+from dpkern.models.ordinal import CumulativeLogit
 
 FloatArray = NDArray[np.float64]
 
@@ -47,12 +48,14 @@ LOSSES: dict[str, Any] = {
     "probit": "probit",
     "cloglog": dpk.losses.ComplementaryLogLog(0.0),
     "ordered": dpk.AllThreshold(),
+    "cumulative_logit": CumulativeLogit(),
 }
+_ORDERED = ("ordered", "cumulative_logit")
 # Log odds of classes up to a threshold, in the mean.
 _CUTS = (-1.0, 0.0, 1.5)
 _LABELS = ("logistic", "probit", "cloglog")
 # These have one cell for each budget.
-_ONE = ("gamma", "negative_binomial", "probit", "cloglog", "ordered")
+_ONE = ("gamma", "negative_binomial", "probit", "cloglog", *_ORDERED)
 
 
 def _one_hot(rng: np.random.Generator, n: int, d: int) -> FloatArray:
@@ -104,7 +107,7 @@ class Cell:
         if self.design == "one_hot":
             options["row_bound"] = math.sqrt(1.0 + math.ceil((self.d - 1) / 4))
             options["feature_range"] = None
-        if self.loss == "ordered":
+        if self.loss in _ORDERED:
             options |= {"task": "multiclass", "classes": range(len(_CUTS) + 1), "intercept": False}
         elif self.loss in _LABELS:
             options |= {"task": "classification", "classes": (-1.0, 1.0)}
@@ -138,7 +141,7 @@ class Cell:
             for _ in range(repetitions):
                 yield self._data(X, self._responses(means, rng), offset), np.append(w, level)
             return
-        if self.loss == "ordered":
+        if self.loss in _ORDERED:
             for _ in range(repetitions):
                 z = X @ w - float((X @ w).mean()) + rng.logistic(size=self.n)
                 data = self._data(X, np.digitize(z, _CUTS))
@@ -166,7 +169,7 @@ class Cell:
 
     def _fit(self, data: dpk.SiloData, seed: int | None) -> dpk.SolverResult:
         budget = None if seed is None else dpk.Budget(epsilon=self.epsilon, delta=self._delta)
-        fitted = {"model" if self.loss == "ordered" else "loss": LOSSES[self.loss]}
+        fitted = {"model" if self.loss in _ORDERED else "loss": LOSSES[self.loss]}
         return dpk.solve("newton_inference", data, budget=budget, rng=seed, **fitted)
 
     @property
@@ -256,7 +259,7 @@ in one design, a variance above their mean, and count as 4 where they are more. 
 the mean 2, from 1 to 4 by the declared bounds, the shape 2, and count as 12 where they are more;
 counts of the negative binomial the dispersion 1, and count as 4 where they are more; and hazards
 ("cloglog") the mean 0.2, up to 1. Ordered classes are four, with three thresholds in the place of
-the constant.
+the constant, by the losses at all thresholds ("ordered") and by the likelihood.
 """
 
 

@@ -9,11 +9,12 @@ from typing import Any, NoReturn
 from dpkern._numbers import did_you_mean, parse_integer, parse_number
 from dpkern.cli import _data, _solvers
 from dpkern.models.losses import LOSS_OF_TASK, LOSSES, LogLink, Loss, NegativeBinomial
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.solvers import SOLVERS
 
 # Arguments of solvers with an option of their own; the others are given by --set.
-#: What --loss says for ordered classes, whose model has a loss of its own.
-ORDERED = "ordered"
+#: What --loss says for ordered classes, whose models have losses of their own.
+ORDERED = {"ordered": AllThreshold, "cumulative_logit": CumulativeLogit}
 _OWN_OPTIONS = ("loss", "clip", "l2", "l1", "rounds", "trust")
 
 
@@ -152,7 +153,8 @@ def add_solver_arguments(
         "default: logistic; squared for regression; softmax for perceptrons and several classes; "
         "cloglog, or logistic, for times to an event"
     )
-    what += "; ordered, for classes in their order" if ORDERED in losses else ""
+    what += "; ordered or cumulative_logit for classes in their order"
+    what = what if "ordered" in losses else what.partition("; ordered")[0]
     add("--loss", choices=losses, help=what)
     add("--clip", type=auto_or(float), help="bound of a record's gradient (default: auto)")
     add("--l2", type=float, help="strength of the penalty |w|^2 / 2")
