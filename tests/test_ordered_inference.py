@@ -120,6 +120,16 @@ def test_much_budget_gives_the_same_with_little_noise(form):
     np.testing.assert_allclose([row.std_error for row in summary], np.sqrt(np.diag(V)), rtol=0.03)
 
 
+@each_model
+def test_weights_of_far_rows_leave_the_model_what_it_is(form):
+    """Scores, curvatures and counts of a record have the same weight."""
+    X, y = records(40_000)
+    result = fit(X, y, budget=dpk.Budget(mu=6.0), clip=1.0, model=MODELS[form])
+    assert "have weights below 1" in str(result.summary())
+    z = [(row.estimate - v) / row.std_error for row, v in zip(result.summary(), TRUTH, strict=True)]
+    assert np.abs(z).max() < 4.0
+
+
 # ------------------------------------------------------------------------------ what is released
 
 
