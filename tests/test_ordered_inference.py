@@ -400,6 +400,20 @@ def patients(n=20_000):
     return {"age": age, "smoker": smoker, "stage": np.array(["mild", "moderate", "severe"])[stage]}
 
 
+def test_a_meta_analysis_of_ordered_classes_is_of_one_form():
+    data, results = dpk.Schema.from_dict(SCHEMA).silo_data(patients()), {}
+    for form, model in MODELS.items():
+        how = {"budget": BUDGET, "model": model, "inference": True}
+        results[form] = [dpk.solve("auto", data, rng=i, **how) for i in range(2)]
+        found = dpk.meta_analysis(results[form])
+        assert found.constants == ("mild | moderate", "moderate | severe")
+        assert found.ratios == "odds ratio"
+    assert_refused(
+        r"results\[1\] must have the loss of results\[0\], 'all_threshold', got 'cumulative_logit'",
+        dpk.meta_analysis, [results["all"][0], results["likelihood"][0]],
+    )  # fmt: skip
+
+
 @each_model
 def test_a_summary_has_thresholds_and_odds_ratios_in_units(tmp_path, form):
     data, model = dpk.Schema.from_dict(SCHEMA).silo_data(patients()), MODELS[form]

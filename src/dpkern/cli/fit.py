@@ -19,7 +19,7 @@ from dpkern.cli._project import Project
 from dpkern.cli.info import option_text
 from dpkern.data import SiloData
 from dpkern.models.hazards import DiscreteHazards
-from dpkern.models.losses import LOSS_OF_TASK, LOSSES
+from dpkern.models.losses import LOSS_OF_TASK
 from dpkern.models.networks import MLP
 from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.models.terms import Penalty
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     runs = "runs with fresh noise (default: 1)"
     add("--draws", type=_arguments.count, default=1, metavar="R", help=runs)
     _arguments.add_data_arguments(parser, silos=1)
-    _arguments.add_solver_arguments(parser, (*LOSSES, *_arguments.ORDERED))
+    _arguments.add_solver_arguments(parser, ordered=True)
     _arguments.add_mean_range(parser)
     _federated.add_arguments(parser)
     add = parser.add_argument_group("perceptron, in place of a linear model").add_argument

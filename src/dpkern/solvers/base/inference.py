@@ -356,7 +356,7 @@ def in_units(result: Union["SolverResult", SiloData]) -> tuple[list[str], FloatA
             left_out.append(start)
         start = block.stop
     kept = np.setdiff1d(np.arange(n), left_out)
-    constants = threshold_names(result) or (INTERCEPT,)
+    constants = constants_of(result)
     if constants == (INTERCEPT,):
         M = np.vstack([constant, M[kept]])
     else:
@@ -366,10 +366,10 @@ def in_units(result: Union["SolverResult", SiloData]) -> tuple[list[str], FloatA
     return [*constants, *(names[j] for j in kept)], M
 
 
-def threshold_names(result: Union["SolverResult", SiloData]) -> tuple[str, ...]:
-    """Return names of the thresholds of ordered classes, none of another model."""
+def constants_of(result: Union["SolverResult", SiloData]) -> tuple[str, ...]:
+    """Return the name of the intercept, or those of the thresholds of ordered classes."""
     if not isinstance(getattr(result, "oracle", None), AllThreshold):
-        return ()
+        return (INTERCEPT,)
     assert result.classes is not None
     return tuple(f"{low} | {high}" for low, high in pairwise(result.classes.tolist()))
 
@@ -460,15 +460,14 @@ def summary(
     level = probability("level", level)
     rows = with_intervals(*in_rows(result, contrasts), level)
     steps = plot_steps(result) if contrasts is None else {}
-    notes, constants = notes_on([result], rows), threshold_names(result) or (INTERCEPT,)
+    notes, constants = notes_on([result], rows), constants_of(result)
     return Summary(rows, level, RATIOS.get(result.loss, ""), notes, steps, constants)
 
 
 def plot_steps(result: "SolverResult") -> dict[str, float]:
     """Return by how much numbers change in a plot; 1 where no range was declared, or of a log."""
     if result.schema is None:
-        constants = len(threshold_names(result)) or 1
-        return dict.fromkeys(in_units(result)[0][constants:], 1.0)
+        return dict.fromkeys(in_units(result)[0][len(constants_of(result)) :], 1.0)
     steps = {}
     for column in result.schema.features:
         if column.categories is None:

@@ -38,8 +38,9 @@ from dpkern.solvers.releases.estimation_sums import (
 CLASSES = "inference: sum of indicators of ordered classes"
 # The longest unit of a threshold, over C: noise is for rows of this length, too.
 _LONGEST_UNIT = 0.5
-# The least part of a gap that a step leaves, and the shortest gap that squared scores reckon with.
-_LEAST_GAP, _SHORTEST_GAP = 0.2, 0.01
+# The least part of a gap that a step leaves, and the shortest gap that standard errors reckon with;
+# steps leave one of which squares are doubles.
+_LEAST_GAP, _SHORTEST_GAP, _TINY = 0.2, 0.01, 1e-12
 
 
 class OrderedEstimation(Estimation):
@@ -121,8 +122,8 @@ class OrderedEstimation(Estimation):
     def _known_noise(self, theta: FloatArray) -> FloatArray:
         if not self._is_likelihood or self._T == 1:
             return super()._known_noise(theta)
-        noisy = (self._std_of_counts / np.expm1(self._gaps(theta)))[:, np.newaxis]
-        noisy = noisy * self._of_gaps(len(theta))
+        gaps = np.maximum(self._gaps(theta), _SHORTEST_GAP)
+        noisy = (self._std_of_counts / np.expm1(gaps))[:, np.newaxis] * self._of_gaps(len(theta))
         found: FloatArray = noisy.T @ noisy
         return found
 
@@ -136,7 +137,7 @@ class OrderedEstimation(Estimation):
         """Return the direction with which gaps stay above a part of what they are."""
         if not self._is_likelihood or self._T == 1:
             return direction
-        least, end = _LEAST_GAP * self._gaps(theta), theta - direction
+        least, end = np.maximum(_LEAST_GAP * self._gaps(theta), _TINY), theta - direction
         short = np.maximum(least - self._gaps(end), 0.0)
         moved = np.append(0.0, np.cumsum(short))
         end[len(theta) - self._T :] += (moved - moved.mean()) / np.array(self._at.units)
