@@ -34,7 +34,6 @@ _WEIGHTED = (
 )
 #: What the exponential of a coefficient is, by the loss.
 RATIOS = {name: kind.ratio for name, kind in LOSSES.items() if issubclass(kind, Likelihood)}
-_LIKELIHOOD = "standard errors take the logistic model as right"
 _PENALISED = "l2 draws estimates towards 0: intervals are for the penalised coefficients"
 _REFUSED = (
     "no standard error where the noise hides in which direction the records differ: take more "
@@ -401,9 +400,7 @@ def with_intervals(
 def notes_on(results: Iterable["SolverResult"], rows: Iterable[Estimate]) -> tuple[str, ...]:
     """Return what a reader of the estimates needs to know."""
     results = list(results)
-    likely = results[0].loss == "logistic" and "max_weight" not in results[0].privacy.declared
-    notes = [_LIKELIHOOD] if likely else []
-    notes += [_PENALISED] if any(one.parameters.get("l2") for one in results) else []
+    notes = [_PENALISED] if any(one.parameters.get("l2") for one in results) else []
     weighted = (one.inference is not None and one.inference.weighted for one in results)
     notes += [_WEIGHTED] if any(weighted) else []
     notes += [_REFUSED] if any(math.isnan(row.std_error) for row in rows) else []

@@ -148,8 +148,6 @@ class Estimation:
         self._target = largest_target(self._data)
         top = self._loss.smoothness
         self._top = top if top < math.inf else 1.0
-        # The likelihood is taken as right.
-        self._likely = self._loss.name == "logistic" and self._data.record_weight is None
         # k, what residuals are cut to and scores are divided by: at first those of all targets.
         k = self._loss.lipschitz if isinstance(self._loss, Likelihood) else self._target
         self._k = self._limit = k if k < math.inf else 1.0
@@ -290,14 +288,13 @@ class Estimation:
         """Release squared scores, and return the estimate w with its covariance."""
         run, W, s_J = self._run, self.W, self._std
         theta, share, s2 = _combined(self._seen, _inverse(self._J, self._floor()))
-        top = self._top if self._likely else self._k**2
-        rows = partial(square_rows, self._rows, self._scores(W @ theta), top, self._likely)
+        rows = partial(square_rows, self._rows, self._scores(W @ theta), self._k)
         Q, s_Q = yield self._outer(SQUARES, rows, self._mus[_SQUARES])
         values, known, unknown = self._directions()
         final = known / likeliest(values, self._floor(), s_J) @ known.T
         # The mean of the inverse of J + E is larger than that of J by J^-1 E J^-1 E J^-1.
         inverse = final - final @ _squared_noise(final, s_J) @ final
-        sandwich = inverse @ (top * _shrunk(Q, s_Q, self._J - self._penalty)) @ inverse
+        sandwich = inverse @ (self._k**2 * _shrunk(Q, s_Q, self._J - self._penalty)) @ inverse
         # The noise of J leaves a part of the error before the last step.
         before = sandwich + self._ends[0] * inverse @ inverse
         noise = s2 * inverse @ inverse
