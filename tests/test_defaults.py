@@ -63,6 +63,14 @@ def test_penalties_leave_the_offset_of_targets(solver, design):
     assert np.mean(cell.scores(4, 10_000)["R2"]) > 0.0
 
 
+@pytest.mark.parametrize(
+    ("design", "least"), [("skewed", 0.55), ("off_centre", 0.55), ("one_hot", 0.75)]
+)
+def test_regressions_take_as_much_noise_as_is_lost_again(design, least):
+    cell = Cell(design, "regression", 50, 0.0, "auto", 10_000, 1.0)
+    assert np.mean(cell.scores(4, 10_000)["R2"]) > least
+
+
 @pytest.mark.parametrize("task", ["balanced", "regression"])
 def test_penalties_leave_what_was_learnt(task):
     found = rows("auto", task, "uniform", 0.1)
