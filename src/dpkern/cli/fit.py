@@ -86,12 +86,13 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.plot is not None:
         if not arguments.inference:
             raise _arguments.UsageError("--plot needs --inference, whose estimates it shows")
+        if arguments.plan is not None:
+            raise _arguments.UsageError("--plot must be left out with --plan, which fits nothing")
         _output.refuse_picture(arguments.plot, *read)
-
+    _output.refuse_existing(arguments.out)
     if arguments.federation is not None:
         return _federated_fit(arguments, given, budget, project)
     _federated.refuse_options(arguments)
-    _output.refuse_existing(arguments.out)
     ledger = project.ledger_for(arguments.ledger, needed=budget is not None)
     source = _data.read_source(arguments)
     data = _data.silo_data(source, None, arguments)

@@ -11,20 +11,21 @@ Statistics 51 (2023), Algorithm 2:
     w = W theta, theta = 0, for t = 1..T:
         J = sum_i f_i phi''(z_i) u_i u_i^T + noise                     z_i = x_i . w, from t = 2 on
         g_t = sum_i f_i phi'(z_i) u_i + noise of std s_t
-        e_t = theta - J^-1 g_t,  theta = e_t
+        e_t = theta - J^-1 g_t,  theta = e_t, or the mean of e_(t-1) and e_t, below
     estimate: e_(T-1), e_T, weighted by 1/s_t^2                        both with the last J
-    V = J^-1 Q J^-1 + s^2 J^-1 J^-1 + what the noise of J adds         Q = sum_i f_i^2 q_i u_i u_i^T
+    V = J^-1 Q J^-1 + s^2 J^-1 J^-1 + what the noise of J adds
+        with Q = sum_i f_i^2 phi'(z_i)^2 u_i u_i^T + noise
 
-a is 1, or more where R |W| would be below C. theta_1 of a model of labels or means is, in place of
-e_1, what normal rows with the first g would have, and theta_0 of a model of means has the released
-mean of the targets. phi' is bounded by k: of a likelihood by the loss's own bound, 1 of the
-logistic loss and of the Poisson loss the larger one of its largest mean and target, of Huber's loss
-by delta, and of the squared loss by four released standard deviations of residuals. q = phi'' for
-the logistic loss without weights of records, where the likelihood is taken as right, and phi'^2
-elsewhere. Weights multiply phi' and phi'', and offsets are added to z alone. How good W is changes
-the noise, and not what is estimated; where f_i < 1 and the model is wrong, the estimand is that of
-the weighted records. Under silo trust every silo does all of this by itself, and coefficients are
-means of the silos', by precision.
+From t = 3 on theta is that mean wherever noise explains g_t, which then has a smaller error than
+e_t. a is 1, or more where R |W| would be below C. theta_1 of a model of labels or means is, in
+place of e_1, what normal rows with the first g would have, and theta_0 of a model of means has the
+released mean of the targets. phi' is bounded by k: of a likelihood by the loss's own bound, 1 of
+the logistic loss and of the Poisson loss the larger one of its largest mean and target, of Huber's
+loss by delta, and of the squared loss by four released standard deviations of residuals. V has
+a sandwich, which holds where a likelihood is wrong. Weights multiply phi' and phi'', and offsets
+are added to z alone. How good W is changes the noise, and not what is estimated; where f_i < 1 and
+the model is wrong, the estimand is that of the weighted records. Under silo trust every silo does
+all of this by itself, and coefficients are means of the silos', by precision.
 """
 
 import numpy as np
@@ -56,8 +57,8 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     Parameters
     ----------
     rounds : int
-        Number of steps T: 5 with a budget, the last with 0.7 of their mu^2 (of means 0.5), and 25
-        without one. Logistic models that tell nearly all records apart may need 6 or 7.
+        Number of steps T: 5 with a budget, the last with half of their mu^2, and 25 without one.
+        Logistic models that tell nearly all records apart may need 6 or 7.
 
     Notes
     -----

@@ -37,7 +37,6 @@ _WEIGHTED = (
 #: What the exponential of a coefficient is, by the loss.
 RATIOS = {name: kind.ratio for name, kind in LOSSES.items() if issubclass(kind, Likelihood)}
 RATIOS |= dict.fromkeys((AllThreshold.name, CumulativeLogit.name), Logistic.ratio)
-_LIKELIHOOD = "standard errors take the logistic model as right"
 _ORDERED = (
     "estimates minimise the sum of logistic losses at all thresholds, not the likelihood of "
     "proportional odds, whose coefficients they are where these hold"
@@ -442,9 +441,7 @@ def with_intervals(
 def notes_on(results: Iterable["SolverResult"], rows: Iterable[Estimate]) -> tuple[str, ...]:
     """Return what a reader of the estimates needs to know."""
     results = list(results)
-    likely = results[0].loss == "logistic" and "max_weight" not in results[0].privacy.declared
-    notes = [_LIKELIHOOD] if likely else []
-    notes += [_ORDERED] if results[0].loss == AllThreshold.name else []
+    notes = [_ORDERED] if results[0].loss == AllThreshold.name else []
     notes += [_BELOW] if isinstance(results[0].oracle, AllThreshold) else []
     notes += [_PENALISED] if any(one.parameters.get("l2") for one in results) else []
     weighted = (one.inference is not None and one.inference.weighted for one in results)

@@ -54,17 +54,18 @@ _SHARES = (0.03, 0.05, 0.06, 0.02, 0.04, 0.2, 0.6)
 _MEANS, _ROWS, _WHITENED, OF_RESIDUALS, _SQUARES = range(5)  # their places
 # Of curvatures, of which the first step has none, and of scores the parts of the last two steps;
 # those before them have equal parts of the rest.
-_CURVATURES, _SCORES, _SCORES_OF_COUNTS = (0.2, 0.5), (0.15, 0.7), (0.2, 0.5)
+_CURVATURES, _SCORES = (0.2, 0.5), (0.2, 0.5)
 # Rows of the second geometry are cut to so many times the square root of the dimension, at least.
 GEOMETRY = 1.25
 # Residuals of least squares are cut to so many standard deviations, and before that to so many.
 _DEVIATIONS, _EARLY_DEVIATIONS = 4.0, 3.0
-# Spectral norms of the noise below which an eigenvalue counts as that, of the geometry and of J;
-# and those below which J leaves a direction unknown.
-FLOOR, _FLOOR_OF_J, _UNKNOWN = 2.0, 1.5, 2.5
+# Spectral norms of the noise below which an eigenvalue counts as that, of the geometry and of J,
+# whose direction is then unknown; and the least part of it that an eigenvalue above is taken for.
+FLOOR, _FLOOR_OF_J, _LEAST_LEFT = 2.0, 1.5, 0.2
 # The least part of an eigenvalue's floor that the first steps take, and the deviations beyond which
-# a score at the last step says that the steps before have not come near.
-_LEAST_SEEN, _FAR = 0.25, 5.0
+# a score at the last step says that the steps before have not come near; and those up to which a
+# step goes to the mean of two ends.
+_LEAST_SEEN, _FAR, _NEAR = 0.25, 5.0, 3.0
 _LogLink = LogLink | NegativeBinomial
 # The largest standard deviation of margins at the start of a logistic or Poisson model, and by how
 # much the first step moves the log of all means, at most.
@@ -157,8 +158,6 @@ class Estimation:
         self._target = largest_target(self._data)
         top = self._loss.smoothness
         self._top = top if top < math.inf else 1.0
-        # The likelihood is taken as right.
-        self._likely = self._loss.name == "logistic" and self._data.record_weight is None
         # k, what residuals are cut to and scores are divided by: at first those of all targets.
         k = self._loss.lipschitz if isinstance(self._loss, Likelihood) else self._target
         self._k = self._limit = k if k < math.inf else 1.0
@@ -171,6 +170,7 @@ class Estimation:
         self._C, self._in_units = clip, run.plan.trust == "silo" and clip < math.inf
         self._matrices: list[tuple[FloatArray, float]] = []
         self._seen: list[tuple[FloatArray, FloatArray, float]] = []
+        self._ends: list[float] = []  # variances of the noise of what steps end at, times J^2
 
     @staticmethod
     def _loss_of(objective: Objective) -> Loss:
@@ -229,7 +229,11 @@ class Estimation:
         g, std = yield Sum(SCORES, vectors, len(theta), self._bound, self._mu_of_scores[t])
         g = self._k * g + self._known(theta)[0]
         self._seen = [*self._seen[-1:], (theta, g, self._k * std)]
-        direction = self._inverse() @ g
+        inverse = _inverse(self._J, self._floor())
+        # Where the noise of the two last steps explains the score, the ends differ by noise alone.
+        near = t > 1 and bool(np.all(g * g <= _NEAR**2 * (self._ends[-1] + (self._k * std) ** 2)))
+        end, _, s2 = _combined(self._seen if near else self._seen[-1:], inverse)
+        self._ends, direction = [*self._ends[-1:], s2], theta - end
         if t == 0 and self._data.intercept:
             if isinstance(self._loss, BinaryLikelihood):
                 direction = -self._of_normal_rows(self._loss, g, direction)
@@ -294,31 +298,32 @@ class Estimation:
         slopes -= float(constant @ moments @ slopes) / weights * constant
         variance = float(slopes @ moments @ slopes) / weights
         std *= scale
-        of_noise = std * std * float(np.trace(self._inverse())) / (self._top * weights)
+        inverse = _inverse(self._J, self._floor())
+        of_noise = std * std * float(np.trace(inverse)) / (self._top * weights)
         seen = min(math.sqrt(max(variance - of_noise, 0.0)), _SPREAD)
         level = sign * math.log(self._targets / means)
         level = min(max(level, -_LARGEST_LEVEL), _LARGEST_LEVEL) - 0.5 * seen**2
         return level * constant + seen / max(math.sqrt(max(variance, 0.0)), 1e-300) * slopes
 
-    def _inverse(self) -> FloatArray:
-        """Return the inverse of J, of no eigenvalue that may be noise."""
+    def _floor(self) -> float:
+        """Return the least eigenvalue of J that cannot be noise."""
         least = _FLOOR_OF_J * self._std * math.sqrt(2.0 * len(self._J))
-        return _inverse(self._J, max(least, 1e-12 * self._top * self._n))
+        return max(least, 1e-12 * self._top * self._n)
 
     def estimate(self) -> Waiting[tuple[FloatArray, Inference]]:
         """Release squared scores, and return the estimate w with its covariance."""
-        run, W, final, s_J = self._run, self.W, self._inverse(), self._std
-        theta, share, s2 = _combined(self._seen, final)
-        rows, top = self._squares(theta)
+        run, W, s_J = self._run, self.W, self._std
+        theta, share, s2 = _combined(self._seen, _inverse(self._J, self._floor()))
+        rows, k = self._squares(theta)
         Q, s_Q = yield self._outer(SQUARES, rows, self._mus[_SQUARES])
-        known, unknown = self._directions()
-        final = known @ (known.T @ final @ known) @ known.T
+        values, known, unknown = self._directions()
+        final = known / likeliest(values, self._floor(), s_J) @ known.T
         # The mean of the inverse of J + E is larger than that of J by J^-1 E J^-1 E J^-1.
         inverse = final - final @ _squared_noise(final, s_J) @ final
         of_model = self._squares_of_model(self._J - self._penalty)
-        sandwich = inverse @ (top * _shrunk(Q, s_Q, of_model)) @ inverse
+        sandwich = inverse @ (k**2 * _shrunk(Q, s_Q, of_model)) @ inverse
         # The noise of J leaves a part of the error before the last step.
-        before = sandwich + self._seen[0][2] ** 2 * inverse @ inverse
+        before = sandwich + self._ends[0] * inverse @ inverse
         noise = s2 * inverse @ inverse + inverse @ self._known_noise(theta) @ inverse
         noise += share**2 * inverse @ _squared_noise(before, s_J) @ inverse
         size = self._stretch / self._unit(self._C)  # of a row, in the mean
@@ -337,17 +342,17 @@ class Estimation:
         share = _MOVING_COUNTS if self._loss.log_link else _MOVING
         return abs(change) > share * max(float(np.trace(last)), 0.0) + 2.0 * noise
 
-    def _directions(self) -> tuple[FloatArray, FloatArray]:
-        """Return the directions that are known, and those whose curvature may be noise or that have
-        not converged, as columns."""
+    def _directions(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the directions that are known, with their eigenvalues of J, and those whose
+        curvature may be noise or that have not converged, as columns."""
         values, vectors = np.linalg.eigh(self._J)
-        hidden = values < _UNKNOWN * self._std * math.sqrt(2.0 * len(values))
+        hidden = values < self._floor()
         if self._run.plan.budget is not None:
             (_, _, before), (_, g, std) = self._seen
             far = np.abs(vectors.T @ g) > _FAR * math.hypot(before, std)
             if far.any() or self._is_moving():  # then nothing is near what is estimated
                 hidden[:] = True
-        return vectors[:, ~hidden], vectors[:, hidden]
+        return values[~hidden], vectors[:, ~hidden], vectors[:, hidden]
 
     # --- What is released -------------------------------------------------------------------
 
@@ -417,8 +422,7 @@ class Estimation:
 
     def _squares(self, theta: FloatArray) -> tuple[RecordRows, float]:
         """Return rows whose outer products are squared scores, and what these are over."""
-        top, scores = self._top if self._likely else self._k**2, self._scores(self.W @ theta)
-        return partial(square_rows, self._rows, scores, top, self._likely), top
+        return partial(square_rows, self._rows, self._scores(self.W @ theta), self._k), self._k
 
     def _known_noise(self, theta: FloatArray) -> FloatArray:
         """Return the variance of the noise in `_known`."""
@@ -460,9 +464,7 @@ def divided(
 ) -> tuple[list[float | None], list[float | None], list[float | None]]:
     """Divide mu over what is released once, and over curvatures and scores of the steps."""
     shares = [*_SHARES[:-2], *_parts(_CURVATURES, steps - 1, _SHARES[-2])]
-    log_link = isinstance(loss, Loss) and loss.log_link
-    of_scores = _SCORES_OF_COUNTS if log_link else _SCORES
-    shares += _parts(of_scores, steps, _SHARES[-1])
+    shares += _parts(_SCORES, steps, _SHARES[-1])
     counts = [1] * len(shares)
     counts[_MEANS], counts[OF_RESIDUALS] = int(intercept), 2 if isinstance(loss, Squared) else 1
     if isinstance(loss, BinaryLikelihood):
@@ -496,6 +498,21 @@ def _inverse(J: FloatArray, least: float) -> FloatArray:
     values, vectors = np.linalg.eigh(J)
     inverse: FloatArray = (vectors / np.maximum(values, least)) @ vectors.T
     return inverse
+
+
+def likeliest(values: FloatArray, least: float, std: float) -> FloatArray:
+    """Return the eigenvalues under which these are likeliest, of those above `least`.
+
+    Of a normal variable with this std that is seen only above `least`: those that noise has lifted
+    over it are found too large. With c stds above it, m + phi(m) / Phi(m) = c for the mean's m.
+    """
+    if std == 0.0:
+        return values
+    m = np.linspace(-6.0, 6.0, 2401)
+    above = m + np.exp(-0.5 * m * m) / (math.sqrt(2.0 * math.pi) * scipy.special.ndtr(m))
+    c = (values - least) / std
+    found = np.where(c > above[-1], values, least + std * np.interp(c, above, m))
+    return np.maximum(found, _LEAST_LEFT * least)
 
 
 def _shrunk(Q: FloatArray, std: float, J: FloatArray) -> FloatArray:

@@ -276,11 +276,9 @@ def curvature_rows(
     return U, np.sqrt(f * q / top)
 
 
-def square_rows(
-    rows: Rows, scores: OfBlock, top: float, likely: bool, part: Data
-) -> tuple[FloatArray, FloatArray]:
-    (U, f), (s, q) = rows(part), scores(part)
-    return U, f * np.sqrt((q if likely else s**2) / top)
+def square_rows(rows: Rows, scores: OfBlock, k: float, part: Data) -> tuple[FloatArray, FloatArray]:
+    (U, f), (s, _) = rows(part), scores(part)
+    return U, f * np.abs(s) / k
 
 
 def score_vectors(

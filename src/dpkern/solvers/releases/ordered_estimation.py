@@ -50,7 +50,7 @@ class OrderedEstimation(Estimation):
         super().__init__(run, steps, n=n, clip=clip)
         self._model = cast(AllThreshold, run.objective.loss)
         self._T = self._model.classes(self._data) - 1
-        self._likely, self._is_likelihood = False, isinstance(self._model, CumulativeLogit)
+        self._is_likelihood = isinstance(self._model, CumulativeLogit)
         self._centre = np.zeros(self._data.d)
 
     @staticmethod
@@ -190,7 +190,7 @@ class OrderedEstimation(Estimation):
             slopes = 1.0 / np.expm1(gaps)
             k = self._longest_score(slopes) if math.isfinite(self._C) else k
         scores = _Scores(w, unit, self._T, self._is_likelihood, slopes, self._threads)
-        return partial(_score_vectors, self._rows, scores, self._at.units, k), k**2
+        return partial(_score_vectors, self._rows, scores, self._at.units, k), k
 
 
 class _Scores(OfBlock):
