@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 import dpkern as dpk
 from bench.utility_text import table, wrapped
+from dpkern.models.ordinal import CumulativeLogit
 
 FloatArray = NDArray[np.float64]
 
@@ -46,10 +47,15 @@ LOSSES: dict[str, Any] = {
     "negative_binomial": dpk.losses.NegativeBinomial(1.0, max_target=4.0),
     "probit": "probit",
     "cloglog": dpk.losses.ComplementaryLogLog(0.0),
+    "ordered": dpk.AllThreshold(),
+    "cumulative_logit": CumulativeLogit(),
 }
+_ORDERED = ("ordered", "cumulative_logit")
+# Log odds of classes up to a threshold, in the mean.
+_CUTS = (-1.0, 0.0, 1.5)
 _LABELS = ("logistic", "probit", "cloglog")
 # These have one cell for each budget.
-_ONE = ("gamma", "negative_binomial", "probit", "cloglog")
+_ONE = ("gamma", "negative_binomial", "probit", "cloglog", *_ORDERED)
 
 
 def _one_hot(rng: np.random.Generator, n: int, d: int) -> FloatArray:
@@ -81,7 +87,7 @@ DESIGNS: dict[str, Callable[[np.random.Generator, int, int], FloatArray]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of the grid; d counts the constant."""
+    """One cell of the grid; d counts the constant, and ordered classes have thresholds for it."""
 
     loss: str
     design: str
@@ -101,7 +107,9 @@ class Cell:
         if self.design == "one_hot":
             options["row_bound"] = math.sqrt(1.0 + math.ceil((self.d - 1) / 4))
             options["feature_range"] = None
-        if self.loss in _LABELS:
+        if self.loss in _ORDERED:
+            options |= {"task": "multiclass", "classes": range(len(_CUTS) + 1), "intercept": False}
+        elif self.loss in _LABELS:
             options |= {"task": "classification", "classes": (-1.0, 1.0)}
         elif dpk.models.losses.get_loss(LOSSES[self.loss]).log_link:
             options |= {"task": "regression", "margin_offset": offset}
@@ -133,6 +141,13 @@ class Cell:
             for _ in range(repetitions):
                 yield self._data(X, self._responses(means, rng), offset), np.append(w, level)
             return
+        if self.loss in _ORDERED:
+            for _ in range(repetitions):
+                z = X @ w - float((X @ w).mean()) + rng.logistic(size=self.n)
+                data = self._data(X, np.digitize(z, _CUTS))
+                cuts = np.array(_CUTS) + float((X @ w).mean())
+                yield data, np.append(w, cuts / data.row_bound)
+            return
         middle = float((X @ w).mean()) + (0.5 if self.loss in _LABELS else 0.0)
         z = X @ w - middle
         p = scipy.special.ndtr(z) if self.loss == "probit" else scipy.special.expit(z)
@@ -154,8 +169,8 @@ class Cell:
 
     def _fit(self, data: dpk.SiloData, seed: int | None) -> dpk.SolverResult:
         budget = None if seed is None else dpk.Budget(epsilon=self.epsilon, delta=self._delta)
-        loss = LOSSES[self.loss]
-        return dpk.solve("newton_inference", data, budget=budget, loss=loss, rng=seed)
+        fitted = {"model" if self.loss in _ORDERED else "loss": LOSSES[self.loss]}
+        return dpk.solve("newton_inference", data, budget=budget, rng=seed, **fitted)
 
     @property
     def _delta(self) -> float:
@@ -243,7 +258,8 @@ rest. Counts ("poisson") have the mean 0.2, of means from 0.01 to 1, times expos
 in one design, a variance above their mean, and count as 4 where they are more. Times ("gamma") have
 the mean 2, from 1 to 4 by the declared bounds, the shape 2, and count as 12 where they are more;
 counts of the negative binomial the dispersion 1, and count as 4 where they are more; and hazards
-("cloglog") the mean 0.2, up to 1.
+("cloglog") the mean 0.2, up to 1. Ordered classes are four, with three thresholds in the place of
+the constant, by the losses at all thresholds ("ordered") and by the likelihood.
 """
 
 

@@ -115,8 +115,10 @@ def measure(id: str, n_threads: int = 1) -> list[Any]:
         return [bits(values), ten_digits(values, 6)]
     result = runs()[id].run(n_threads)
     public = {"history": result.history, "rounds": result.n_rounds, "converged": result.converged}
+    found = result.inference
+    covariances = [] if found is None else [found.covariance, found.noise, found.lost]
     return [
-        bits(result.w),
+        bits([result.w, *covariances]),
         digest(public),
         digest(guarantee(result.privacy)),
         digest({k: v for k, v in result.privacy.to_dict().items() if k not in OF_THE_FILE}),

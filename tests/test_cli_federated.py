@@ -3,6 +3,7 @@
 import re
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -123,6 +124,10 @@ def test_what_cannot_be_federated_is_refused_before_silos_are_asked(capsys, stud
         capsys, *fit, "--solver", "objective_perturbation", "--set", "l2=0.1"
     )
     assert "--draws must be 1 with --federation" in refused(capsys, *fit, "--draws", "2")
+    Path("paid.model").write_text("paid for")
+    assert "paid.model is there already" in refused(capsys, *fit, "--out", "paid.model")
+    drawn = ["--inference", "--plan", "plan.json", "--plot", "forest.png"]
+    assert "--plot must be left out with --plan" in refused(capsys, *fit, *drawn)
 
 
 def test_plans_that_differ_name_what_does():

@@ -51,6 +51,26 @@ def test_regressions_in_many_columns_beat_the_mean(solver, design, d):
     assert not against({cell: {"scores": cell.scores(4, 1_000), "trivial": cell.trivial(1_000)}})
 
 
+# Their noise is less beside a penalty of the intercept.
+PENALIZED = ("wd_dp", "output_perturbation")
+
+
+@pytest.mark.parametrize("design", ["skewed", "off_centre"])
+@pytest.mark.parametrize("solver", ["auto", *(s for s in compared(SOLVERS) if s not in PENALIZED)])
+def test_penalties_leave_the_offset_of_targets(solver, design):
+    """A penalty of the intercept would make R2 -0.2 here."""
+    cell = Cell(design, "offset", 1, 0.1, solver, 10_000, 1.0)
+    assert np.mean(cell.scores(4, 10_000)["R2"]) > 0.0
+
+
+@pytest.mark.parametrize(
+    ("design", "least"), [("skewed", 0.55), ("off_centre", 0.55), ("one_hot", 0.75)]
+)
+def test_regressions_take_as_much_noise_as_is_lost_again(design, least):
+    cell = Cell(design, "regression", 50, 0.0, "auto", 10_000, 1.0)
+    assert np.mean(cell.scores(4, 10_000)["R2"]) > least
+
+
 @pytest.mark.parametrize("task", ["balanced", "regression"])
 def test_penalties_leave_what_was_learnt(task):
     found = rows("auto", task, "uniform", 0.1)

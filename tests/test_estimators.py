@@ -21,7 +21,7 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import VotingClassifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Lasso, LogisticRegression, Ridge
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -182,6 +182,19 @@ def test_a_regressor_is_the_solver_with_its_arguments(cls):
     assert model.result_ == dpk.solve("auto", data, budget=budget, rng=seed, **penalty)
     assert model.score(X, y) > 0.8
     np.testing.assert_allclose(model.predict(X), X @ model.coef_ + model.intercept_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("cls", REGRESSORS)
+def test_without_noise_a_regressor_has_the_coefficients_of_scikit_learn(cls):
+    X, y = targets()
+    y += 1.0  # which a penalty of the intercept would pull to 0
+    theirs = {DPRidge: Ridge, DPLasso: Lasso}[cls]
+    theirs = theirs(alpha=0.3 if cls is DPLasso else 90.0, tol=1e-12).fit(X, y)
+    data = dpk.SiloData(X, y, [0, len(y)], task="regression", intercept=True, row_bound=9.0)
+    penalty = {"l1": 0.3} if cls is DPLasso else {"l2": 90.0 / len(y)}
+    ours = dpk.solve("auto", data, budget=None, rounds=20_000, **penalty)
+    np.testing.assert_allclose(ours.coef, theirs.coef_, atol=1e-7)
+    np.testing.assert_allclose(ours.intercept, theirs.intercept_, atol=1e-7)
 
 
 def test_coefficients_are_in_units_of_the_features():

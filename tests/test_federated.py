@@ -8,11 +8,13 @@ import pytest
 from local_stars import QueueStar
 from makers import same
 from parties import NoMasks, Study, own_records
+from scipy import sparse
 
 import dpkern as dpk
 from dpkern.data.parted import held_by
 from dpkern.federated.links import CoordinatorLostError, SilosLostError
 from dpkern.federated.party import CoordinatorParty, ProtocolError, SiloParty
+from dpkern.models.ordinal import CumulativeLogit
 from dpkern.models.penalties import L1
 from dpkern.party import Party
 from dpkern.privacy.certificate.ledger import Ledger
@@ -89,9 +91,18 @@ def test_perceptrons_and_users_models():
         assert_bits_of_one_process("minibatch_sgd", data, trust, **how)
 
 
-def test_sparse_rows():
-    from scipy import sparse
+@pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
+@pytest.mark.parametrize("model", [dpk.AllThreshold(), CumulativeLogit()])
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_ordered_classes_with_standard_errors(model, is_sparse):
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1.0, 1.0, (400, 3)), rng.integers(0, 4, 400)
+    how = {"task": "multiclass", "classes": range(4), "row_bound": 1.5}
+    data = dpk.SiloData(sparse.csr_array(X) if is_sparse else X, y, [0, 90, 200, 400], **how)
+    assert_bits_of_one_process("newton_inference", data, model=model, rounds=4)
 
+
+def test_sparse_rows():
     rng = np.random.default_rng(0)
     X = sparse.random_array((200, 30), density=0.2, rng=rng, format="csr")
     y = np.where(rng.random(200) < 0.5, "a", "b")

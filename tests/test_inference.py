@@ -6,6 +6,7 @@ test_all_runs, test_released_bits).
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from dpkern.models.losses import get_loss
 from dpkern.plotting import ForestRow, plot_forest
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
-from dpkern.solvers.releases.estimation import Estimation, labels_of_normal
+from dpkern.solvers.releases.estimation import Estimation, labels_of_normal, likeliest
 from dpkern.solvers.releases.estimation_sums import Scores
 
 LOSSES = {
@@ -125,10 +126,8 @@ def reference(name, X, y, weight=1.0, offset=0.0):
         s, q = weight * s, weight * q
         J = (A.T * q) @ A
         w = w - np.linalg.solve(J, A.T @ s)
-    likely = name == "logistic" and np.ndim(weight) == 0
-    Q = J if likely else (A.T * s**2) @ A
     inverse = np.linalg.inv(J)
-    return w, inverse @ Q @ inverse
+    return w, inverse @ (A.T * s**2) @ A @ inverse
 
 
 @each_loss
@@ -502,6 +501,65 @@ def test_few_records_have_no_standard_errors():
     assert "nan" not in str(summary)
 
 
+@pytest.mark.parametrize("stds", [0.4, 1.0, 1.7, 2.5, 5.9, 6.5, 40.0])
+def test_an_eigenvalue_above_the_floor_is_the_likeliest_one(stds):
+    """Of a normal variable that is seen only above a floor: found by its likelihood."""
+    floor, std = 10.0, 2.0
+    value = floor + stds * std
+
+    def loss(mean):
+        seen = scipy.stats.norm.logsf(floor, mean, std)
+        return seen - scipy.stats.norm.logpdf(value, mean, std)
+
+    best = scipy.optimize.minimize_scalar(loss, bounds=(0.0, value + 1.0), method="bounded").x
+    (found,) = likeliest(np.array([value]), floor, std)
+    assert found == pytest.approx(best, abs=0.02)
+    assert found <= value
+    assert likeliest(np.array([floor]), floor, std) == 0.2 * floor  # positive
+
+
+@each_loss
+def test_steps_go_to_the_mean_of_the_last_ends(name, monkeypatch):
+    """By precision, from the third step on where noise explains the score."""
+    went, step = [], Estimation.step
+
+    def spied(self, t, theta):
+        g, direction = yield from step(self, t, theta)
+        went.append((theta, g, self._k, self._mu_of_scores[t], self._J, theta - direction))
+        return g, direction
+
+    monkeypatch.setattr(Estimation, "step", spied)
+    fit(name, *records(name, n=20_000), budget=dpk.Budget(epsilon=3.0, delta=1e-6))
+    means = []
+    for before, last in pairwise(went[1:]):
+        J, end = last[4], last[5]
+        ends = [theta - np.linalg.solve(J, g) for theta, g, *_ in (before, last)]
+        precisions = [(mu / k) ** 2 for _, _, k, mu, *_ in (before, last)]
+        mean = np.average(ends, axis=0, weights=precisions)
+        means.append(np.allclose(end, mean, rtol=1e-6))
+        assert means[-1] or np.allclose(end, ends[1], rtol=1e-6)
+    assert means[-1]
+
+
+@pytest.mark.statistical
+def test_intervals_cover_where_curvatures_are_hardly_seen():
+    """Of 100 draws of indicators, one of a rare level, whose curvature is 2 norms of the noise."""
+    rng = np.random.default_rng(0)
+    level = rng.choice(5, 10_000, p=np.array([8.0, 4.0, 2.0, 1.0, 1.0]) / 16.0)
+    X, w = (level[:, np.newaxis] == np.arange(4)).astype(float), np.array([1.0, -0.5, 0.3, -1.0])
+    scores = []
+    for k in range(100):
+        y = X @ w + 0.3 + 0.75 * rng.standard_normal(len(X))
+        how = {"feature_range": None, "row_bound": math.sqrt(2.0), "target_bound": 8.0}
+        data = silo_data("huber", X, y, **how)
+        budget, loss = dpk.Budget(epsilon=0.3, delta=1e-6), dpk.losses.Huber(1.0)
+        result = dpk.solve("auto", data, budget=budget, loss=loss, rng=k, inference=True)
+        scores.append(z_scores(result, [0.3, *w]))
+    answered = np.isfinite(scores)
+    assert answered.mean() >= 0.6
+    assert 0.92 <= (np.abs(scores) <= 1.96)[answered].mean() <= 0.99
+
+
 @pytest.mark.parametrize("name", ["logistic", "huber"])
 def test_standard_errors_are_near_those_with_exact_curvatures(name, monkeypatch):
     """Within 10 % of an oracle that has the same noise on scores alone."""
@@ -605,7 +663,6 @@ def test_a_summary_says_what_ratios_are(name, ratio, model, tmp_path):
     assert result.summary().ratios == ratio
     assert ("ratio" in str(result.summary())) == bool(ratio)
     assert f"We fitted {model}" in result.methods()
-    assert not any("as right" in note for note in result.summary().notes)
     result.save(tmp_path / "model.npz")
     assert str(dpk.load(tmp_path / "model.npz").summary()) == str(result.summary())
 

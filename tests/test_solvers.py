@@ -140,8 +140,9 @@ def test_noiseless_run_reaches_the_optimum_that_scipy_finds(solver, trust, loss,
     assert result.converged or one_shot(solver)
     if not loss.convex:
         return  # a stationary point is all that is promised
-    objective = Objective(data, loss, l2=0.1, l1=l1, weights=weights)
-    w, value = common_optimum(data, loss=loss, l2=0.1, l1=l1, weights=weights)
+    of_all = {"penalize_intercept": result.parameters["penalize_intercept"]}
+    objective = Objective(data, loss, l2=0.1, l1=l1, weights=weights, **of_all)
+    w, value = common_optimum(data, loss=loss, l2=0.1, l1=l1, weights=weights, **of_all)
     assert objective.value(result.w) - value <= 1e-8 * max(1.0, abs(value))
     np.testing.assert_allclose(result.w, w, atol=1e-4)
 

@@ -62,8 +62,8 @@ def meta_analysis(
             )
         if result.loss != first.loss or result.parameters["loss"] != first.parameters["loss"]:
             raise ValueError(
-                f"results[{j}] must have the loss of results[0], {first.parameters['loss']!r}, "
-                f"got {result.parameters['loss']!r}"
+                f"results[{j}] must have the loss of results[0], {_loss(first)!r}, "
+                f"got {_loss(result)!r}"
             )
         if _labels(result) != _labels(first):
             raise ValueError(
@@ -71,6 +71,10 @@ def meta_analysis(
                 f"got {_labels(result)}"
             )
     return combined(results, level, contrasts)
+
+
+def _loss(result: SolverResult) -> Any:
+    return result.parameters["loss"] or result.loss  # that of a model
 
 
 def _labels(result: SolverResult) -> list[Any]:

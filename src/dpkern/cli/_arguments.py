@@ -9,8 +9,11 @@ from typing import Any, NoReturn
 from dpkern._numbers import did_you_mean, parse_integer, parse_number
 from dpkern.cli import _data, _solvers
 from dpkern.models.losses import LOSS_OF_TASK, LOSSES, LogLink, Loss, NegativeBinomial
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.solvers import SOLVERS
 
+#: What --loss says for ordered classes, whose models have losses of their own.
+ORDERED = {"ordered": AllThreshold, "cumulative_logit": CumulativeLogit}
 # Arguments of solvers with an option of their own; the others are given by --set.
 _OWN_OPTIONS = ("loss", "clip", "l2", "l1", "rounds", "trust")
 
@@ -141,14 +144,15 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
     add_column_arguments(parser)
 
 
-def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
+def add_solver_arguments(parser: argparse.ArgumentParser, *, ordered: bool = False) -> None:
     title = "solver, with its own defaults where none is stated"
     add = parser.add_argument_group(title).add_argument
     what = (
         "default: logistic; squared for regression; softmax for perceptrons and several classes; "
         "cloglog, or logistic, for times to an event"
     )
-    add("--loss", choices=LOSSES, help=what)
+    what += "; of classes in their order ordered or cumulative_logit" if ordered else ""
+    add("--loss", choices=(*LOSSES, *(ORDERED if ordered else ())), help=what)
     add("--clip", type=auto_or(float), help="bound of a record's gradient (default: auto)")
     add("--l2", type=float, help="strength of the penalty |w|^2 / 2")
     add("--l1", type=float, help="strength of the penalty |w|_1")

@@ -21,6 +21,7 @@ from dpkern.data import SiloData
 from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.losses import LOSS_OF_TASK
 from dpkern.models.networks import MLP
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.models.terms import Penalty
 from dpkern.privacy import Budget, compose_sequential
 from dpkern.privacy.accountant.accountant import Accountant
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     runs = "runs with fresh noise (default: 1)"
     add("--draws", type=_arguments.count, default=1, metavar="R", help=runs)
     _arguments.add_data_arguments(parser, silos=1)
-    _arguments.add_solver_arguments(parser)
+    _arguments.add_solver_arguments(parser, ordered=True)
     _arguments.add_mean_range(parser)
     _federated.add_arguments(parser)
     add = parser.add_argument_group("perceptron, in place of a linear model").add_argument
@@ -85,12 +86,13 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.plot is not None:
         if not arguments.inference:
             raise _arguments.UsageError("--plot needs --inference, whose estimates it shows")
+        if arguments.plan is not None:
+            raise _arguments.UsageError("--plot must be left out with --plan, which fits nothing")
         _output.refuse_picture(arguments.plot, *read)
-
+    _output.refuse_existing(arguments.out)
     if arguments.federation is not None:
         return _federated_fit(arguments, given, budget, project)
     _federated.refuse_options(arguments)
-    _output.refuse_existing(arguments.out)
     ledger = project.ledger_for(arguments.ledger, needed=budget is not None)
     source = _data.read_source(arguments)
     data = _data.silo_data(source, None, arguments)
@@ -204,6 +206,12 @@ def _with_model(
     if hidden is None and activation is not None:
         raise ValueError("--hidden-activation needs --hidden, the sizes of the hidden layers")
     edges = None if data.schema is None else data.schema.intervals
+    if (ordered := _arguments.ORDERED.get(given.get("loss", ""))) is not None:
+        if edges is not None or hidden is not None:
+            what = "--hidden" if edges is None else "times to an event"
+            raise ValueError(f"--loss must be another than {given['loss']} with {what}")
+        given = {name: value for name, value in given.items() if name != "loss"}
+        return {"model": ordered(), **given}
     if edges is not None:
         if hidden is not None:
             raise ValueError("--hidden must be left out for times to an event, which have hazards")
@@ -277,6 +285,10 @@ def _coefficient_lines(result: SolverResult) -> list[Line]:
 def _model_text(result: SolverResult) -> str:
     if isinstance(result.oracle, DiscreteHazards):
         return f"hazards of {result.oracle.intervals} intervals, link {result.oracle.link}"
+    if isinstance(result.oracle, CumulativeLogit):
+        return "ordered classes, the likelihood of the cumulative logit"
+    if isinstance(result.oracle, AllThreshold):
+        return "ordered classes, a logistic loss at each threshold"
     if not isinstance(result.oracle, MLP):
         return f"{result.loss} loss"
     sizes = ", ".join(map(str, result.oracle.hidden))

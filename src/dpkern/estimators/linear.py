@@ -182,7 +182,7 @@ class DPLinearSVC(_LinearClassifier):
 class DPRidge(_LinearRegressor):
     """Differentially private linear regression with a penalty |w|^2.
 
-    Minimises |y - X w|^2 + alpha |w|^2, the intercept having a penalty too.
+    Minimises |y - X w - b|^2 + alpha |w|^2, the objective of scikit-learn's Ridge.
 
     Parameters
     ----------
@@ -211,8 +211,8 @@ class DPRidge(_LinearRegressor):
 class DPLasso(_LinearRegressor):
     """Differentially private linear regression with a penalty |w|_1.
 
-    Minimises |y - X w|^2 / (2 n) + alpha |w|_1, the intercept having a penalty too. Features are
-    mapped by `feature_range` before, so that the penalty is on coefficients of those.
+    Minimises |y - X w - b|^2 / (2 n) + alpha |w|_1, the objective of scikit-learn's Lasso. Features
+    are mapped by `feature_range` before, so that the penalty is on coefficients of those.
 
     Parameters
     ----------

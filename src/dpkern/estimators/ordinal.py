@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.data.labels import declared_labels
-from dpkern.estimators.base import WithProbabilities, documented
+from dpkern.estimators.base import WithProbabilities, documented, with_errors
 from dpkern.estimators.linear import l2_of
-from dpkern.models.ordinal import AllThreshold
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.solvers import SolverResult
 
 
@@ -24,7 +24,7 @@ class DPOrdinalClassifier(WithProbabilities):
     = 1 where the class of record i is above threshold k and -1 else: a logistic loss at each of the
     thresholds between classes, all with the same coefficients w (the "all-threshold" loss; losses
     are changed where their gradient is clipped). It is not the likelihood of the cumulative logit,
-    and estimates the same coefficients where that model holds.
+    and estimates the same coefficients where that model holds; `form` has the likelihood.
 
     Parameters
     ----------
@@ -35,6 +35,12 @@ class DPOrdinalClassifier(WithProbabilities):
         the labels, and are in the order of numbers or the alphabet.
     C : float
         Inverse of the strength of the penalty; thresholds have none.
+    form : {"thresholds", "likelihood"}
+        The loss: "likelihood" is that of the cumulative logit (proportional odds), which needs more
+        records, about as many as standard errors do (the solver `newton_inference`).
+    inference : bool
+        Whether coefficients and thresholds have standard errors: ``result_.summary()`` is their
+        table, with odds ratios, and nothing is clipped (the solver `newton_inference`).
 
     Attributes
     ----------
@@ -66,6 +72,8 @@ class DPOrdinalClassifier(WithProbabilities):
     """
 
     C: float = 1.0
+    form: str = "thresholds"
+    inference: bool = False
 
     _two_as_several: ClassVar[bool] = True
 
@@ -75,7 +83,11 @@ class DPOrdinalClassifier(WithProbabilities):
         return declared_labels(self.classes)
 
     def _model(self, n: int) -> dict[str, Any]:
-        return {"model": AllThreshold(), "l2": l2_of(self.C, n)}
+        kinds = {"thresholds": AllThreshold, "likelihood": CumulativeLogit}
+        if not isinstance(self.form, str) or self.form not in kinds:
+            raise ValueError(f"form must be 'thresholds' or 'likelihood', got {self.form!r}")
+        errors = with_errors(self.inference)
+        return {"model": kinds[self.form](), "l2": l2_of(self.C, n), **errors}
 
     def _set_fitted(self, result: SolverResult) -> None:
         model, transform = cast(AllThreshold, result.oracle), result.transform

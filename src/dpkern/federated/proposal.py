@@ -19,7 +19,7 @@ from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.losses import Loss
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
-from dpkern.models.ordinal import AllThreshold
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.models.terms import Penalty, PenaltySum
 from dpkern.privacy import Budget
 from dpkern.solvers import SOLVERS, SolverResult, solve
@@ -32,7 +32,7 @@ _KINDS: tuple[type[Any], ...] = (
     *losses.LOSSES.values(),
     *penalties.PENALTIES.values(),
     *penalties.SMOOTH.values(),
-    *(MLP, AllThreshold, DiscreteHazards, PenaltySum),
+    *(MLP, AllThreshold, CumulativeLogit, DiscreteHazards, PenaltySum),
 )
 _CLASSES = {kind.__name__: kind for kind in _KINDS}
 # More would keep a silo busy for days: it looks at a plan before it takes part.

@@ -15,7 +15,7 @@ from dpkern.kernels.mlp import mlp_size
 from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.losses import LOSSES, get_loss
 from dpkern.models.oracles import FloatArray, NotKept, Oracle
-from dpkern.models.ordinal import AllThreshold
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.models.scale import Scale, largest_target, margin_scale, softmax_scale
 
 if TYPE_CHECKING:
@@ -154,8 +154,9 @@ class MLP(Oracle):
 
 def load_oracle(declaration: dict[str, Any]) -> Oracle:
     """Return the oracle of a declaration from a file."""
-    if declaration.get("name") == AllThreshold.name:
-        return AllThreshold(declaration["unit"])
+    for kind in (AllThreshold, CumulativeLogit):
+        if declaration.get("name") == kind.name:
+            return kind(declaration["unit"])
     values = {key: value for key, value in declaration.items() if key != "name"}
     if declaration.get("name") == DiscreteHazards.name:
         return DiscreteHazards(**values)

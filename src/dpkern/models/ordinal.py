@@ -88,7 +88,7 @@ class AllThreshold(Oracle):
         """Return w = 0 and the thresholds of positive numbers of records of the classes."""
         below = np.cumsum(counts)[:-1]
         above = np.cumsum(counts[::-1])[::-1][1:]
-        return np.append(np.zeros(data.n_features), np.log(below / above) / self._unit)
+        return np.append(np.zeros(data.n_features), np.log(below / above) / self.stated_unit)
 
     def scale(self, data: "SiloData") -> Scale:
         """Return the scale of w and theta together.
@@ -100,9 +100,9 @@ class AllThreshold(Oracle):
         """
         T = self.classes(data) - 1
         above = np.arange(1.0, T + 1.0) / (T + 1.0)
-        of_thresholds = self._unit * math.sqrt(float(above @ above)) * 2.0 / T
+        of_thresholds = self.stated_unit * math.sqrt(float(above @ above)) * 2.0 / T
         bound = math.hypot(data.row_bound, of_thresholds)
-        longest = math.hypot(data.row_bound, self._unit / math.sqrt(T))
+        longest = math.hypot(data.row_bound, self.stated_unit / math.sqrt(T))
         smoothness = curvature_of_rows(0.25 * T, longest)
         return Scale(bound, 0.25 * (T + 1), smoothness, self.dim(data), ordered=True)
 
@@ -110,7 +110,7 @@ class AllThreshold(Oracle):
         """Return the gradients by NumPy; the solvers use clipped sums of the kernels instead."""
         slopes = self._at_thresholds(loss_derivatives, w, X, y)
         of_rows = slopes.sum(axis=0)[:, np.newaxis] * (X.toarray() if hasattr(X, "toarray") else X)
-        return np.hstack([of_rows, -self._unit * slopes.T])
+        return np.hstack([of_rows, -self.stated_unit * slopes.T])
 
     def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
         return np.asarray(self._at_thresholds(loss_values, w, X, y).sum(axis=0))
@@ -134,20 +134,76 @@ class AllThreshold(Oracle):
 
     def parts(self, w: FloatArray, n_features: int) -> tuple[FloatArray, FloatArray]:
         """Return the coefficients, and the thresholds that predictions have, in order."""
-        return w[:n_features].copy(), ordered(self._unit * w[n_features:])
+        return w[:n_features].copy(), ordered(self.stated_unit * w[n_features:])
 
     @property
-    def _unit(self) -> float:
+    def stated_unit(self) -> float:
+        """The unit e of thresholds, 1 where none is stated."""
         return 1.0 if self.unit is None else self.unit
 
     @property
     def declaration(self) -> dict[str, Any]:
-        return {"name": self.name, "unit": self._unit}
+        return {"name": self.name, "unit": self.stated_unit}
 
     def _at_thresholds(self, of: Any, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
         p = X.shape[1]
         z = np.asarray(X @ w[:p], dtype=np.float64)
         pairs = [
-            (np.where(y > k, 1.0, -1.0), z - theta) for k, theta in enumerate(self._unit * w[p:])
+            (np.where(y > k, 1.0, -1.0), z - theta)
+            for k, theta in enumerate(self.stated_unit * w[p:])
         ]
         return np.array([of(s, t, loss="logistic") for s, t in pairs])
+
+
+@dataclass(frozen=True)
+class CumulativeLogit(AllThreshold):
+    """Ordered classes by the likelihood of the cumulative logit, or proportional odds.
+
+    The log odds of a class above k are x . w - e theta_k, and the loss of a record is minus the log
+    of the probability of its class (McCullagh, "Regression models for ordinal data", 1980). As
+
+        sigmoid(a) - sigmoid(b) = sigmoid(a) sigmoid(-b) (1 - exp(b - a)),
+
+    it is that of `AllThreshold` at the two thresholds beside the class alone, plus -log(1 -
+    exp(-gap)), gap the distance of these, which depends on the class and no row. Thus the
+    derivatives by the margin are within 1, and what grows without bound as two thresholds come near
+    each other is a sum over the counts of the classes. It is fitted by `newton_inference` alone.
+    """
+
+    name = "cumulative_logit"
+
+    def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
+        found = super().gradients(w, X, y)
+        found[:, X.shape[1] :] -= self.stated_unit * self._of_gaps(w, X, y, slopes=True)
+        return found
+
+    def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
+        return super().losses(w, X, y) + self._of_gaps(w, X, y, slopes=False)
+
+    def _of_gaps(self, w: FloatArray, X: NDArray[Any], y: FloatArray, slopes: bool) -> FloatArray:
+        gaps = np.diff(self.stated_unit * w[X.shape[1] :])
+        T, c = len(gaps) + 1, np.maximum(y, 0.0).astype(np.intp)
+        with np.errstate(all="ignore"):
+            if not slopes:
+                return np.concatenate([[0.0], -np.log(-np.expm1(-gaps)), [0.0]])[c]
+            return gap_slopes(1.0 / np.expm1(gaps))[c] if T > 1 else np.zeros((len(y), T))
+
+    def _at_thresholds(self, of: Any, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
+        found = super()._at_thresholds(of, w, X, y)
+        return np.where(beside(y, len(found)).T, found, 0.0)
+
+
+def beside(y: FloatArray, thresholds: int) -> NDArray[np.bool_]:
+    """Return which thresholds are beside the classes of records, (n, T)."""
+    c, k = np.maximum(y, 0.0)[:, np.newaxis], np.arange(thresholds)
+    found: NDArray[np.bool_] = (k == c) | (k == c - 1.0)
+    return found
+
+
+def gap_slopes(slopes: FloatArray) -> FloatArray:
+    """Return what slopes at the gaps of T thresholds add to derivatives there, by class, (K, T)."""
+    T = len(slopes) + 1
+    found = np.zeros((T + 1, T))
+    for c, slope in enumerate(slopes, start=1):
+        found[c, c - 1 : c + 1] = -slope, slope
+    return found

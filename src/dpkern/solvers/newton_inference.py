@@ -11,36 +11,39 @@ Statistics 51 (2023), Algorithm 2:
     w = W theta, theta = 0, for t = 1..T:
         J = sum_i f_i phi''(z_i) u_i u_i^T + noise                     z_i = x_i . w, from t = 2 on
         g_t = sum_i f_i phi'(z_i) u_i + noise of std s_t
-        e_t = theta - J^-1 g_t,  theta = e_t
+        e_t = theta - J^-1 g_t,  theta = e_t, or the mean of e_(t-1) and e_t, below
     estimate: e_(T-1), e_T, weighted by 1/s_t^2                        both with the last J
-    V = J^-1 Q J^-1 + s^2 J^-1 J^-1 + what the noise of J adds         Q = sum_i f_i^2 q_i u_i u_i^T
+    V = J^-1 Q J^-1 + s^2 J^-1 J^-1 + what the noise of J adds
+        with Q = sum_i f_i^2 phi'(z_i)^2 u_i u_i^T + noise
 
-a is 1, or more where R |W| would be below C. theta_1 of a model of labels or means is, in place of
-e_1, what normal rows with the first g would have, and theta_0 of a model of means has the released
-mean of the targets. phi' is bounded by k: of a likelihood by the loss's own bound, 1 of the
-logistic loss and of the Poisson loss the larger one of its largest mean and target, of Huber's loss
-by delta, and of the squared loss by four released standard deviations of residuals. q = phi'' for
-the logistic loss without weights of records, where the likelihood is taken as right, and phi'^2
-elsewhere. Weights multiply phi' and phi'', and offsets are added to z alone. How good W is changes
-the noise, and not what is estimated; where f_i < 1 and the model is wrong, the estimand is that of
-the weighted records. Under silo trust every silo does all of this by itself, and coefficients are
-means of the silos', by precision.
+From t = 3 on theta is that mean wherever noise explains g_t, which then has a smaller error than
+e_t. a is 1, or more where R |W| would be below C. theta_1 of a model of labels or means is, in
+place of e_1, what normal rows with the first g would have, and theta_0 of a model of means has the
+released mean of the targets. phi' is bounded by k: of a likelihood by the loss's own bound, 1 of
+the logistic loss and of the Poisson loss the larger one of its largest mean and target, of Huber's
+loss by delta, and of the squared loss by four released standard deviations of residuals. V has
+a sandwich, which holds where a likelihood is wrong. Weights multiply phi' and phi'', and offsets
+are added to z alone. How good W is changes the noise, and not what is estimated; where f_i < 1 and
+the model is wrong, the estimand is that of the weighted records. Under silo trust every silo does
+all of this by itself, and coefficients are means of the silos', by precision.
 """
 
 import numpy as np
 
 from dpkern._threads import one_blas_thread
+from dpkern.models.ordinal import AllThreshold
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, solver
 from dpkern.solvers.base.pooling import pooled
 from dpkern.solvers.base.settings import estimation
 from dpkern.solvers.releases.estimation import Estimation
 from dpkern.solvers.releases.estimation_sums import Sums
 from dpkern.solvers.releases.foreseen import resolve_foreseen
+from dpkern.solvers.releases.ordered_estimation import OrderedEstimation
 
 
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, penalties="l2", settings=estimation,
-    estimates=True, resolve=resolve_foreseen, in_blocks=2, audit={"rounds": 4},
+    models="ordered", estimates=True, resolve=resolve_foreseen, in_blocks=2, audit={"rounds": 4},
 )  # fmt: skip
 async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     """Newton's method for estimates with standard errors.
@@ -54,8 +57,8 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     Parameters
     ----------
     rounds : int
-        Number of steps T: 5 with a budget, the last with 0.7 of their mu^2 (of means 0.5), and 25
-        without one. Logistic models that tell nearly all records apart may need 6 or 7.
+        Number of steps T: 5 with a budget, the last with half of their mu^2, and 25 without one.
+        Logistic models that tell nearly all records apart may need 6 or 7.
 
     Notes
     -----
@@ -78,6 +81,11 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     f phi' / k u, T times                     2 C                        0.60
     ========================================  =========================  =============
 
+    Ordered classes (`AllThreshold`) have the sum of the indicators of their classes in the place of
+    that of targets, of sensitivity 2 and share 0.02. A record has a row at each of T thresholds;
+    sums of scores, curvatures and squared scores are over their bounds, of sensitivities 2 and
+    sqrt(2) (docs/proofs/inference.md).
+
     With "add_remove" the sensitivities are R, R^2, B^2, 1/2, C^2 and C. A record's vector is a
     function of that record and of released numbers, bit by bit, and is cut to its norm by itself.
     Everything else is post-processing.
@@ -92,9 +100,9 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
         run.draw_no_conclusion()
         release, shares = Sums(run), run.objective.shares() if run.plan.trust == "silo" else [1.0]
         clips = np.broadcast_to(run.plan.clip, len(release.sizes)).tolist()
-        each = [
-            Estimation(run, rounds, n=n, clip=C) for n, C in zip(release.sizes, clips, strict=True)
-        ]
+        ordered = isinstance(run.objective.loss, AllThreshold)
+        kind = OrderedEstimation if ordered else Estimation
+        each = [kind(run, rounds, n=n, clip=C) for n, C in zip(release.sizes, clips, strict=True)]
         thetas = release(one.start() for one in each)
         for t in run.numbered_rounds():
             found = release(one.step(t, theta) for one, theta in zip(each, thetas, strict=True))

@@ -93,7 +93,8 @@ class DeclaredRun:
     def is_ordered(self) -> bool:
         """Whether the model is one of ordered classes, with a threshold between each two."""
         model = self._declared.get("model")
-        return isinstance(model, Mapping) and model.get("name") == "all_threshold"
+        names = ("all_threshold", "cumulative_logit")
+        return isinstance(model, Mapping) and model.get("name") in names
 
     def _count_of_labels(self) -> int:
         labels = self._of("labels")

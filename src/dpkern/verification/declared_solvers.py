@@ -169,26 +169,32 @@ class DeclaredSolver(DeclaredRun):
         r = max(
             (x["dim"] for x in self._values["releases"] if x["what"] == f"{EST}scores"), default=d
         )
-        r = min(int(r), d)
+        scores = min(int(r), d)
+        # A record of ordered classes adds at most 1 to sums over thresholds, and no constant.
+        of_constant = self._count_of_labels() - 1 if self.is_ordered else 0
+        r, p = scores - of_constant, d - of_constant
 
-        def outer(what: str, times: int, bound: float) -> Family:
+        def outer(what: str, times: int, bound: float, r: int = r) -> Family:
             D, dim = root * bound**2, r * (r + 1) // 2
             return self._about(EST + what, times, D, most=ROUNDED, dim=dim)
 
-        if self._of("intercept"):
-            yield self._about(f"{EST}rows", 1, self.unit * R)
+        if self._of("intercept") or self.is_ordered:
+            yield self._about(f"{EST}rows", 1, self.unit * R, dim=p)
         yield outer("outer products of rows", 1, R)
         B = 1.0 if in_units else max(clip, 1.25 * math.sqrt(r))
         yield outer("outer products of whitened rows", 1, B)
+        if self.is_ordered:
+            clip, what = 1.0, f"{EST}indicators of ordered classes"
+            yield self._about(what, 1, self.unit, dim=of_constant + 1)
         loss = self._of("loss")
         name = loss.get("name") if isinstance(loss, Mapping) else loss
-        if name not in LABELS:
+        if name not in LABELS and not self.is_ordered:
             what = "squared residuals" if name in ("huber", "squared") else "targets"
             times = 2 if name == "squared" else 1
             yield self._about(EST + what, times, 0.5 * self.unit, dim=1)
-        yield self._about(f"{EST}scores", self._count("rounds"), self.unit * clip, dim=r)
-        yield outer("curvatures", self._count("rounds") - 1, clip)
-        yield outer("squared scores", 1, clip)
+        yield self._about(f"{EST}scores", self._count("rounds"), self.unit * clip, dim=scores)
+        yield outer("curvatures", self._count("rounds") - 1, clip, scores)
+        yield outer("squared scores", 1, clip, scores)
 
     def _double_noise_newton(self) -> Iterator[Family]:
         rounds = self._count("rounds")

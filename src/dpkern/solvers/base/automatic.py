@@ -10,6 +10,7 @@ from dpkern.data import SiloData
 from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.losses import LOSS_OF_TASK, get_loss
 from dpkern.models.networks import MLP
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.party import Remote
 from dpkern.privacy import Budget
 from dpkern.solvers.base.declaration import Solver
@@ -85,10 +86,13 @@ def named_solver(
             "multiclass": {"model": MLP(hidden=()) if times is None else DiscreteHazards(times)},
         }
         arguments = {**arguments, **suits.get(str(task), {})}
+    if name == "auto" and isinstance(arguments.get("model"), CumulativeLogit):
+        name = INFERENCE
     if "inference" in arguments:
         arguments = {**arguments}
         inference = arguments.pop("inference")
-        name = _with_standard_errors(name, task, inference)
+        ordered = isinstance(arguments.get("model"), AllThreshold)
+        name = _with_standard_errors(name, None if ordered else task, inference)
     if name == "auto":
         name = chosen(
             arguments.get("trust", "central"),
@@ -115,7 +119,8 @@ def _with_standard_errors(name: str, task: str | None, inference: object) -> str
     if task == "multiclass":
         raise ValueError(
             "inference must be False for more than two classes, and for times in several "
-            "intervals: standard errors are those of two classes or of targets; fit two classes at "
-            "a time, or the event within one interval by the loss 'cloglog'"
+            "intervals: standard errors are those of two classes, of ordered ones by "
+            "model=dpkern.AllThreshold() (dpkern fit --loss ordered), or of targets; fit two "
+            "classes at a time, or the event within one interval by the loss 'cloglog'"
         )
     return INFERENCE

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol, cast
 
 from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.party import Remote
 from dpkern.solvers.base.backends import Algorithm, finish
 from dpkern.solvers.base.options import (
@@ -55,7 +56,7 @@ class Declaration:
     neighbours: tuple[str, ...] = REPLACE_ONE
     paper: tuple[str, ...] = ()  #: trust models under which calibration="paper" is offered
     samplers: tuple[str, ...] = ()  #: values of `sampling`; empty unless batches are drawn
-    models: Literal["linear", "any"] = "linear"
+    models: Literal["linear", "ordered", "any"] = "linear"  #: "ordered": linear, and these
     penalties: Literal["any", "l2"] = "any"
     settings: Rule = descent  #: the rule for options that are "auto"
     resolve: Resolver = resolve_step_sizes  #: derives further arguments of a plan from others
@@ -120,10 +121,17 @@ class Declaration:
         if values["calibration"] == "paper" and values["trust"] not in self.paper:
             trusts = " or ".join(f"trust={trust!r}" for trust in self.paper)
             raise ValueError(f"calibration='paper' needs {trusts} in {self.name}")
-        if self.models == "linear" and values["model"] is not None:
+        ordered = self.models == "ordered" and isinstance(values["model"], AllThreshold)
+        if self.models != "any" and values["model"] is not None and not ordered:
+            other = " or AllThreshold()" if self.models == "ordered" else ""
             raise TypeError(
-                f"model must be None in {self.name}, which fits linear models: take 'auto' or "
-                "minibatch_sgd for another"
+                f"model must be None{other} in {self.name}, which fits linear models: take 'auto' "
+                "or minibatch_sgd for another"
+            )
+        if self.models == "any" and isinstance(values["model"], CumulativeLogit):
+            raise TypeError(
+                f"model must be AllThreshold() for ordered classes in {self.name}, got "
+                "CumulativeLogit(), which newton_inference fits: take 'auto'"
             )
         if values["model"] is not None:
             if "loss" in arguments:
@@ -252,7 +260,8 @@ def _documentation(declaration: Declaration) -> str:
         offers.append("the penalty l2")
     if declaration.loss:
         offers.append(f'loss "{declaration.loss}" by default')
-    offers.append("linear models" if declaration.models == "linear" else "every model")
+    kinds = {"linear": "linear models", "ordered": "linear models and ordered classes"}
+    offers.append(kinds.get(declaration.models, "every model"))
     shared = f"See `dpkern.solve`, which documents them. Offered here: {'; '.join(offers)}."
     entries = [
         entry("data", "SiloData", "The records, in silos."),

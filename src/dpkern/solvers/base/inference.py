@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Union
 
 import numpy as np
@@ -14,7 +15,8 @@ from dpkern._numbers import did_you_mean, probability, real
 from dpkern._text import aligned
 from dpkern._typing import FloatArray
 from dpkern.data import Schema, SiloData, Transform
-from dpkern.models.losses import LOSSES, Likelihood
+from dpkern.models.losses import LOSSES, Likelihood, Logistic
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.privacy.guarantees.selection import Selection
 from dpkern.solvers.base.coefficients import INTERCEPT, save_table
 
@@ -34,7 +36,12 @@ _WEIGHTED = (
 )
 #: What the exponential of a coefficient is, by the loss.
 RATIOS = {name: kind.ratio for name, kind in LOSSES.items() if issubclass(kind, Likelihood)}
-_LIKELIHOOD = "standard errors take the logistic model as right"
+RATIOS |= dict.fromkeys((AllThreshold.name, CumulativeLogit.name), Logistic.ratio)
+_ORDERED = (
+    "estimates minimise the sum of logistic losses at all thresholds, not the likelihood of "
+    "proportional odds, whose coefficients they are where these hold"
+)
+_BELOW = "the ratio of a threshold is the odds of a class below it"
 _PENALISED = "l2 draws estimates towards 0: intervals are for the penalised coefficients"
 _REFUSED = (
     "no standard error where the noise hides in which direction the records differ: take more "
@@ -133,12 +140,15 @@ class Summary(tuple[Estimate, ...]):
     steps : dict
         By how much a number changes in a forest plot, by its name: a power of ten in the unit of
         the records, up to a quarter of its declared range. Empty for contrasts.
+    constants : tuple of str
+        Names of the intercept, or of the thresholds of ordered classes.
     """
 
     level: float
     ratios: str
     notes: tuple[str, ...]
     steps: Mapping[str, float]
+    constants: tuple[str, ...]
     _fields: tuple[str, ...] = Estimate._fields
 
     def __new__(
@@ -148,18 +158,21 @@ class Summary(tuple[Estimate, ...]):
         ratios: str,
         notes: tuple[str, ...],
         steps: Mapping[str, float],
+        constants: tuple[str, ...] = (INTERCEPT,),
     ) -> "Summary":
         self = super().__new__(cls, rows)
         self.level, self.ratios, self.notes, self.steps = level, ratios, notes, steps
+        self.constants = constants
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (tuple(self), self.level, self.ratios, self.notes, self.steps)
+        given = self.level, self.ratios, self.notes, self.steps, self.constants
+        return type(self), (tuple(self), *given)
 
     @property
     def has_intervals(self) -> bool:
-        """Whether a coefficient beside the intercept has an interval."""
-        return any(math.isfinite(row.std_error) for row in self if row.name != INTERCEPT)
+        """Whether a coefficient beside the constants has an interval."""
+        return any(math.isfinite(row.std_error) for row in self if row.name not in self.constants)
 
     def to_frame(self) -> Any:
         """Return the table as a pandas frame, with ratios and their intervals where there are any.
@@ -203,7 +216,7 @@ class Summary(tuple[Estimate, ...]):
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return a forest plot, in which what the noise adds to an interval is drawn apart.
 
-        Ratios, where there are any, are on a logarithmic axis. The intercept is left out, and
+        Ratios, where there are any, are on a logarithmic axis. Constants are left out, and
         coefficients of numbers are for `steps`, which their labels say. It is written as a PNG
         where a path is given.
 
@@ -223,7 +236,7 @@ class Summary(tuple[Estimate, ...]):
             raise ValueError(f"a forest plot needs a coefficient with an interval: {_REFUSED}")
         rows = []
         for row in self:
-            if row.name != INTERCEPT:
+            if row.name not in self.constants:
                 step = self.steps.get(row.name)
                 name, by = (row.name, 1.0) if step is None else (f"{row.name}, per {step:g}", step)
                 without = math.sqrt(max(row.std_error**2 - row.noise_std**2, 0.0))
@@ -278,17 +291,23 @@ def public_combinations(data: SiloData) -> FloatArray:
 
     The indicators of a category sum to the constant.
     """
-    columns, (scale, shift) = [], _affine(data.transform)
-    for block in _categories(data.schema):
-        v = np.zeros(data.d)
-        v[block] = 1.0 / scale[block]
-        constant = 1.0 + float(np.sum(shift[block] / scale[block]))
-        if data.intercept:
-            v[-1] = -constant
-        columns.append(v / constant)
-    if not data.intercept:  # then the sums of two categories are the same
-        columns = [v - columns[0] for v in columns[1:]]
-    return np.array(columns).T if columns else np.zeros((data.d, 0))
+    columns, constants = constant_combinations(data)
+    columns = columns / constants
+    if data.intercept:
+        columns[-1] = -1.0
+    else:  # then the sums of two categories are the same
+        columns = columns[:, 1:] - columns[:, :1]
+    return columns
+
+
+def constant_combinations(data: SiloData) -> tuple[FloatArray, FloatArray]:
+    """Return combinations of features that are constant by the schema, (d, k), and constants."""
+    blocks, (scale, shift) = _categories(data.schema), _affine(data.transform)
+    columns, constants = np.zeros((data.d, len(blocks))), np.ones(len(blocks))
+    for k, block in enumerate(blocks):
+        columns[block, k] = 1.0 / scale[block]
+        constants[k] += float(np.sum(shift[block] / scale[block]))
+    return columns, constants
 
 
 def _categories(schema: Schema | None) -> list[slice]:
@@ -314,6 +333,7 @@ def in_units(result: Union["SolverResult", SiloData]) -> tuple[list[str], FloatA
 
     The coefficient of a category is its difference from the first one, and the intercept is that of
     a record with the first of every category, to which the middle of targets is to be added.
+    Ordered classes have thresholds in its place, the log odds of such a record for a class below.
     """
     n, schema = result.transform.n_features, result.schema
     scale, shift = _affine(result.transform)
@@ -335,7 +355,27 @@ def in_units(result: Union["SolverResult", SiloData]) -> tuple[list[str], FloatA
             left_out.append(start)
         start = block.stop
     kept = np.setdiff1d(np.arange(n), left_out)
-    return [INTERCEPT, *(names[j] for j in kept)], np.vstack([constant, M[kept]])
+    constants = constants_of(result)
+    if constants == (INTERCEPT,):
+        M = np.vstack([constant, M[kept]])
+    else:
+        T = len(constants)
+        thresholds = np.hstack([np.tile(-constant, (T, 1)), _unit_of(result) * np.eye(T)])
+        M = np.vstack([thresholds, np.hstack([M[kept], np.zeros((len(kept), T))])])
+    return [*constants, *(names[j] for j in kept)], M
+
+
+def constants_of(result: Union["SolverResult", SiloData]) -> tuple[str, ...]:
+    """Return the name of the intercept, or those of the thresholds of ordered classes."""
+    if not isinstance(getattr(result, "oracle", None), AllThreshold):
+        return (INTERCEPT,)
+    assert result.classes is not None
+    return tuple(f"{low} | {high}" for low, high in pairwise(result.classes.tolist()))
+
+
+def _unit_of(result: Any) -> float:
+    unit: float = result.oracle.stated_unit
+    return unit
 
 
 def in_rows(
@@ -401,8 +441,8 @@ def with_intervals(
 def notes_on(results: Iterable["SolverResult"], rows: Iterable[Estimate]) -> tuple[str, ...]:
     """Return what a reader of the estimates needs to know."""
     results = list(results)
-    likely = results[0].loss == "logistic" and "max_weight" not in results[0].privacy.declared
-    notes = [_LIKELIHOOD] if likely else []
+    notes = [_ORDERED] if results[0].loss == AllThreshold.name else []
+    notes += [_BELOW] if isinstance(results[0].oracle, AllThreshold) else []
     notes += [_PENALISED] if any(one.parameters.get("l2") for one in results) else []
     weighted = (one.inference is not None and one.inference.weighted for one in results)
     notes += [_WEIGHTED] if any(weighted) else []
@@ -417,13 +457,14 @@ def summary(
     level = probability("level", level)
     rows = with_intervals(*in_rows(result, contrasts), level)
     steps = plot_steps(result) if contrasts is None else {}
-    return Summary(rows, level, RATIOS.get(result.loss, ""), notes_on([result], rows), steps)
+    notes, constants = notes_on([result], rows), constants_of(result)
+    return Summary(rows, level, RATIOS.get(result.loss, ""), notes, steps, constants)
 
 
 def plot_steps(result: "SolverResult") -> dict[str, float]:
     """Return by how much numbers change in a plot; 1 where no range was declared, or of a log."""
     if result.schema is None:
-        return dict.fromkeys(in_units(result)[0][1:], 1.0)
+        return dict.fromkeys(in_units(result)[0][len(constants_of(result)) :], 1.0)
     steps = {}
     for column in result.schema.features:
         if column.categories is None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.networks import MLP
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.privacy.certificate.report import in_words, report_entries
 from dpkern.solvers.base.recalibration import LogMeans
 
@@ -43,6 +44,10 @@ def methods_text(result: "SolverResult") -> str:
         model = f"a perceptron with hidden layers of {hidden} units ({oracle.activation}, {loss})"
     elif isinstance(oracle, DiscreteHazards):
         model = f"hazards of {oracle.intervals} intervals of time by the link {oracle.link}"
+    elif isinstance(oracle, AllThreshold):
+        model = "ordered classes by the sum of logistic losses at all thresholds between them"
+        if isinstance(oracle, CumulativeLogit):
+            model = "a cumulative logit (proportional odds) model of ordered classes"
     elif oracle is not None and not isinstance(oracle, MLP):
         model = f"the model {oracle.name}"
     sizes = [int(n) for n in declared.get("sizes", ())]

@@ -23,6 +23,7 @@ from dpkern.models.penalties import L1, Constraint, SmoothPenalty, combined
 from dpkern.models.scale import Scale, curvature_of_rows, largest_target, margin_scale
 from dpkern.models.terms import Penalty, Term
 from dpkern.privacy.sensitivity.grids import MAX_RECORDS
+from dpkern.solvers.base.options import AUTO
 
 # Of which the gradients of a model that is not linear are in memory together.
 _RECORDS = 256
@@ -68,7 +69,7 @@ class Objective:
     l2: float = 0.0
     l1: float = 0.0
     weights: Literal["size", "uniform"] = "size"
-    penalize_intercept: bool = True
+    penalize_intercept: bool = AUTO
     public_size: PublicSize = None
     n_threads: int | None = None
     other: Term | None = field(init=False, default=None)
@@ -76,7 +77,7 @@ class Objective:
     def __post_init__(self) -> None:
         resolve_threads(self.n_threads, 0)
         if isinstance(self.loss, Oracle):
-            if self.data.intercept or not self.penalize_intercept:
+            if self.data.intercept or self.penalize_intercept is False:
                 raise ValueError(
                     f"model {self.loss.name!r} has parameters of its own: build the data with "
                     "intercept=False, and leave penalize_intercept as it is"
@@ -107,6 +108,10 @@ class Objective:
         # A copy with other data (dataclasses.replace) must not add the same terms again.
         for name, value in (("penalty", other), ("l2", l2), ("l1", l1), ("other", other)):
             object.__setattr__(self, name, value)
+        if self.penalize_intercept == AUTO:  # what acts on coordinates together is for all of them
+            l2_or_l1 = (l2 > 0.0 or l1 > 0.0) and other is None
+            of_targets = self.data.intercept and self.has_units and l2_or_l1
+            object.__setattr__(self, "penalize_intercept", not of_targets)
         object.__setattr__(self, "public_size", _public_size(self.public_size, self.data.m))
         if other is not None and other.size not in (None, self.n_penalized):
             raise ValueError(

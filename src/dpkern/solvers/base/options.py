@@ -310,7 +310,7 @@ def _shared(
     calibration: str = "sound",
     recalibrate: Annotated[bool, Option(check=_flag)] = True,
     colluding: Annotated[int | None, Option(or_none(_from_0), declared=False)] = None,
-    penalize_intercept: Annotated[bool, Option(check=_flag)] = True,
+    penalize_intercept: Annotated[bool, Option(check=_flag)] = AUTO,
     accountant: Annotated[Accountant | None, Option(check=_accountant, declared=False)] = None,
     rng: Annotated[int | NoiseStream | None, UNDECLARED] = None,
     n_threads: Annotated[int | None, UNDECLARED] = None,
@@ -375,8 +375,11 @@ def _shared(
         the aggregate. Every silo then adds a share of the noise to its own sum, so that the noise
         of the m - t others has the budget: std sqrt(m / (m - t)) times the aggregator's, which
         None is for.
-    penalize_intercept : bool
-        Whether penalties act on the intercept too.
+    penalize_intercept : bool or "auto"
+        Whether penalties act on the intercept too. "auto" is False for l2 and l1 beside real
+        targets, which need not be around 0, and True elsewhere, and where noise is less beside a
+        penalty of all coordinates: in `wd_dp`, `output_perturbation` and `objective_perturbation`,
+        which draws the intercept to the released mean of targets.
     accountant : Accountant or None
         What is charged, before the first release, for what the run may spend, and refuses a run
         that its budget does not admit.

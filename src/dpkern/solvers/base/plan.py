@@ -384,7 +384,10 @@ def step_sizes(plan: RunPlan, objective: Objective) -> FloatArray:
         if step_size == "auto":
             return np.full(shape, auto)
         if objective.l2 == 0.0 or not objective.penalized.all():
-            raise ValueError("step_size='theorem' needs l2 > 0 on every coordinate")
+            raise ValueError(
+                "step_size='theorem' needs l2 > 0 on every coordinate: give l2, and "
+                "penalize_intercept=True beside an intercept"
+            )
         if not objective.phi.convex:
             raise ValueError(
                 f"step_size='theorem' needs a convex loss, which {objective.phi.name!r} is not"

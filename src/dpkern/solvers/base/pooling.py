@@ -25,6 +25,7 @@ from dpkern.solvers.base.inference import (
     Estimate,
     Inference,
     Summary,
+    constants_of,
     in_rows,
     in_units,
     notes_on,
@@ -99,7 +100,8 @@ def combined(
     if np.isnan(variances).any():
         notes = *notes, _LEFT_OUT
     steps = plot_steps(first) if contrasts is None else {}
-    return MetaAnalysis(cast(Any, both), level, RATIOS.get(first.loss, ""), notes, steps)
+    ratios, constants = RATIOS.get(first.loss, ""), constants_of(first)
+    return MetaAnalysis(cast(Any, both), level, ratios, notes, steps, constants)
 
 
 def _heterogeneity(

@@ -21,6 +21,7 @@ from dpkern.io import read_arrays
 from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle
+from dpkern.models.ordinal import AllThreshold
 from dpkern.privacy import Certificate
 from dpkern.privacy.certificate.identity import model_digest
 from dpkern.solvers.base.coefficients import (
@@ -304,7 +305,8 @@ class SolverResult:
     @property
     def predicts_probabilities(self) -> bool:
         """Whether the loss is one whose models predict probabilities."""
-        return self.output_loss in ("logistic", "probit", "softmax", "all_threshold")
+        ordered = isinstance(self.oracle, AllThreshold)
+        return ordered or self.output_loss in ("logistic", "probit", "softmax")
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Predict class probabilities, shape (n, K), with columns in the order of `classes`.

@@ -34,6 +34,7 @@ from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain, 
 from dpkern.solvers.base.plan import RunPlan, resolve
 from dpkern.solvers.base.recalibration import Calibration, LogMeans, Temperature, recalibrate
 from dpkern.solvers.base.result import SolverResult, stored_model
+from dpkern.solvers.base.settings import hidden_descent, is_auto, perturbed
 from dpkern.stream import PublicDraws
 
 if TYPE_CHECKING:  # declaration imports this module
@@ -439,7 +440,12 @@ def begin(
     if isinstance(loss, Loss) and loss.log_link:
         data, loss = with_given_targets(data, loss)
         arguments = {**arguments, "loss": loss}
+    if is_auto(arguments["penalize_intercept"]) and (
+        declaration.settings in (hidden_descent, perturbed) or arguments["calibration"] == "paper"
+    ):
+        arguments = {**arguments, "penalize_intercept": True}
     objective = Objective(data, loss, **{name: arguments[name] for name in shared})
+    arguments = {**arguments, "penalize_intercept": objective.penalize_intercept}
     if model is not None:
         arguments = {**arguments, "model": objective.loss}
     return Run(resolve(declaration, objective, budget, arguments), objective)

@@ -80,6 +80,8 @@ _BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _ORDERED_STEP = 16.0, 16.0, 4.0, 4.0
 # in proportion, up to so many times.
 _MOMENTUM, _MEMORIES = 0.95, 6.0
 _MORE_ROUNDS, _MORE_NOISE, _MOST_MORE = 4000.0, 8000.0, 2.0
+# The n mu over d from which real targets take more noise, in proportion, up to so many times.
+_FEW_TARGETS, _MORE_OF_TARGETS = 14.0, 3.0
 # Of estimates from counts: the square of the bound of whitened rows over their dimension, by
 # mu^2 n / d, and the least.
 _LONG_COUNTS, _LEAST_LONG_COUNTS = 2e-4, 2.5
@@ -251,13 +253,17 @@ def _with_momentum(
 ) -> tuple[float, Noise]:
     """Return the largest momentum, and the noise, of so many steps of this size without momentum.
 
-    Linear models of labels whose noise permits a longer horizon at the least clip norm have more
-    momentum, and more noise where n mu is large: curvature takes most of it from directions in
-    which records vary, and the rest is learnt.
+    Curvature takes most of the noise from directions in which records vary, and a longer horizon
+    learns the rest. So linear models take more noise where n mu is large, of real targets for the
+    number of coefficients, and those of labels whose noise permits a longer horizon at the least
+    clip norm have more momentum.
     """
+    least, spread, growth = noise
     if not _is_private_linear(numbers):
         return _MOMENTUM, noise
-    least, spread, growth = noise
+    if not numbers.labels:
+        more = min(max(numbers.power / (_FEW_TARGETS * numbers.dim), 1.0), _MORE_OF_TARGETS)
+        return _MOMENTUM, (least, more * spread, growth)
     more = _more(numbers, _MORE_NOISE)
     horizon = more * spread * numbers.reach / (least * numbers.row_bound * numbers.slope)
     momentum = max(min(1.0 - steps * size / horizon, 1.0 - _MEMORIES / steps), _MOMENTUM)
@@ -265,14 +271,14 @@ def _with_momentum(
 
 
 def _is_private_linear(numbers: PublicNumbers) -> bool:
-    """Whether a linear model of labels is learnt with noise, without a log link."""
+    """Whether a linear model without a log link is learnt with noise."""
     others = numbers.hidden_layers or numbers.ordered or numbers.log_link
-    return numbers.labels and numbers.mu < math.inf and not others
+    return numbers.mu < math.inf and not others
 
 
 def _more(numbers: PublicNumbers, least: float) -> float:
     """Return how many times more a linear model of labels takes, in proportion to n mu."""
-    most = _MOST_MORE if _is_private_linear(numbers) else 1.0
+    most = _MOST_MORE if numbers.labels and _is_private_linear(numbers) else 1.0
     return min(max(numbers.power / least, 1.0), most)
 
 
@@ -520,7 +526,8 @@ def estimation(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, An
     if numbers.trust == "silo":  # each has its own
         return {"rounds": 5}
     n = 2.0 / numbers.noise  # of records whose neighbours are replaced
-    how = {"labels": numbers.labels, "log_link": get_loss(given["loss"]).log_link}
+    loss = given["loss"]  # None of ordered classes
+    how = {"labels": numbers.labels, "log_link": loss is not None and get_loss(loss).log_link}
     return {"clip": estimation_clip(n, numbers.mu, numbers.dim, **how), "rounds": 5}
 
 

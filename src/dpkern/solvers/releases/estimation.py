@@ -18,11 +18,14 @@ from dpkern.models.losses import (
     ComplementaryLogLog,
     Gamma,
     Likelihood,
+    Logistic,
     LogLink,
     Loss,
     NegativeBinomial,
     Squared,
 )
+from dpkern.models.oracles import Oracle
+from dpkern.models.ordinal import AllThreshold
 from dpkern.models.scale import largest_target
 from dpkern.privacy import split_budget
 from dpkern.solvers.base import Run
@@ -31,6 +34,7 @@ from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan
 from dpkern.solvers.base.settings import estimation_clip, is_auto
 from dpkern.solvers.releases.estimation_sums import (
+    OfBlock,
     RecordRows,
     Rows,
     Scores,
@@ -47,20 +51,21 @@ from dpkern.solvers.releases.estimation_sums import (
 # Shares of mu^2: means, outer products of rows twice, residuals, squared scores; all curvatures,
 # and all scores.
 _SHARES = (0.03, 0.05, 0.06, 0.02, 0.04, 0.2, 0.6)
-_MEANS, _ROWS, _WHITENED, _RESIDUALS, _SQUARES = range(5)  # their places
+_MEANS, _ROWS, _WHITENED, OF_RESIDUALS, _SQUARES = range(5)  # their places
 # Of curvatures, of which the first step has none, and of scores the parts of the last two steps;
 # those before them have equal parts of the rest.
-_CURVATURES, _SCORES, _SCORES_OF_COUNTS = (0.2, 0.5), (0.15, 0.7), (0.2, 0.5)
+_CURVATURES, _SCORES = (0.2, 0.5), (0.2, 0.5)
 # Rows of the second geometry are cut to so many times the square root of the dimension, at least.
 GEOMETRY = 1.25
 # Residuals of least squares are cut to so many standard deviations, and before that to so many.
 _DEVIATIONS, _EARLY_DEVIATIONS = 4.0, 3.0
-# Spectral norms of the noise below which an eigenvalue counts as that, of the geometry and of J;
-# and those below which J leaves a direction unknown.
-FLOOR, _FLOOR_OF_J, _UNKNOWN = 2.0, 1.5, 2.5
+# Spectral norms of the noise below which an eigenvalue counts as that, of the geometry and of J,
+# whose direction is then unknown; and the least part of it that an eigenvalue above is taken for.
+FLOOR, _FLOOR_OF_J, _LEAST_LEFT = 2.0, 1.5, 0.2
 # The least part of an eigenvalue's floor that the first steps take, and the deviations beyond which
-# a score at the last step says that the steps before have not come near.
-_LEAST_SEEN, _FAR = 0.25, 5.0
+# a score at the last step says that the steps before have not come near; and those up to which a
+# step goes to the mean of two ends.
+_LEAST_SEEN, _FAR, _NEAR = 0.25, 5.0, 3.0
 _LogLink = LogLink | NegativeBinomial
 # The largest standard deviation of margins at the start of a logistic or Poisson model, and by how
 # much the first step moves the log of all means, at most.
@@ -84,10 +89,16 @@ SCORES = "inference: sum of scores"
 def resolve_estimation(plan: RunPlan, objective: Objective) -> RunPlan:
     """Refuse what has no standard errors, by public facts."""
     data, loss = objective.data, objective.loss
+    ordered = isinstance(loss, AllThreshold)
 
     def refuse(name: str, must: str, why: str) -> ValueError:
         return ValueError(f"{name} must be {must} in {plan.solver}: {why}")
 
+    if ordered:
+        loss = Logistic()  # at every threshold
+        if plan.trust != "central":
+            why = "silos' own estimates of ordered classes are not combined"
+            raise refuse("trust", "'central'", why)
     if not isinstance(loss, Loss) or loss.name not in ESTIMATED:
         name = getattr(loss, "name", loss)
         why = f"standard errors are derived for these, got {name!r}"
@@ -143,24 +154,32 @@ class Estimation:
     def __init__(self, run: Run, steps: int, *, n: int, clip: float) -> None:
         self._run, objective = run, run.objective
         self._data, self._n, self._steps = objective.data, float(n), steps
-        self._threads, self._loss = objective.n_threads, objective.phi
+        self._threads, self._loss = objective.n_threads, self._loss_of(objective)
         self._target = largest_target(self._data)
         top = self._loss.smoothness
         self._top = top if top < math.inf else 1.0
-        # The likelihood is taken as right.
-        self._likely = self._loss.name == "logistic" and self._data.record_weight is None
         # k, what residuals are cut to and scores are divided by: at first those of all targets.
         k = self._loss.lipschitz if isinstance(self._loss, Likelihood) else self._target
         self._k = self._limit = k if k < math.inf else 1.0
         if run.plan.budget is None:
             self._limit = math.inf
         mu = None if run.plan.budget is None else run.plan.budget.mu
-        mus = divided(mu, self._loss, intercept=self._data.intercept, steps=steps)
+        mus = divided(mu, objective.loss, intercept=self._is_centred, steps=steps)
         self._mus, self._mu_of_curvatures, self._mu_of_scores = mus
         # Silos with different C release sums of the same sensitivity: of rows in units of C.
         self._C, self._in_units = clip, run.plan.trust == "silo" and clip < math.inf
         self._matrices: list[tuple[FloatArray, float]] = []
         self._seen: list[tuple[FloatArray, FloatArray, float]] = []
+        self._ends: list[float] = []  # variances of the noise of what steps end at, times J^2
+
+    @staticmethod
+    def _loss_of(objective: Objective) -> Loss:
+        return objective.phi
+
+    @property
+    def _is_centred(self) -> bool:
+        """Whether rows are taken less their released means."""
+        return self._data.intercept
 
     def _unit(self, bound: float) -> float:
         """Return the length that is 1 in rows of this bound."""
@@ -171,7 +190,7 @@ class Estimation:
         objective, unit = self._run.objective, self._unit(self._C)
         W, J, self._stretch = yield from self._geometry()
         self.W, self._bound = W / unit, self._C / unit
-        self._rows = Rows(self.W, self._bound, self._threads)
+        self._rows = self._rows_of(self.W, self._bound)
         penalty = objective.l2 * self._n * objective.penalized
         self._penalty = (self.W.T * penalty) @ self.W
         self._J, self._std = self._top * self._n * J / unit**2 + self._penalty, 0.0
@@ -183,7 +202,7 @@ class Estimation:
 
     def _sum_targets(self, most: float) -> Waiting[None]:
         targets = partial(target_vectors, most)
-        total, std = yield Sum(TARGETS, targets, 1, 0.5, self._mus[_RESIDUALS])
+        total, std = yield Sum(TARGETS, targets, 1, 0.5, self._mus[OF_RESIDUALS])
         if most < math.inf:
             total, std = most * (total + 0.5 * self._n), most * std
         self._targets = max(float(total[0]), std, 1e-9 * self._n)
@@ -202,22 +221,33 @@ class Estimation:
             yield from self._limit_residuals(self.W @ theta, last=left == 2)
         scores = self._scores(self.W @ theta)
         if t:
-            rows = partial(curvature_rows, self._rows, scores, self._top)
-            matrix, std = yield self._outer(CURVATURES, rows, self._mu_of_curvatures[t])
+            matrix, std = yield self._curvatures(scores, self._mu_of_curvatures[t])
             self._matrices = [*self._matrices[-1:], (self._top * matrix, self._top * std)]
             J, self._std = _mean(self._matrices)
-            self._J = J + self._penalty
-        vectors = partial(score_vectors, self._rows, scores, self._k)
+            self._J = J + self._known(theta)[1]
+        vectors = self._vectors(scores)
         g, std = yield Sum(SCORES, vectors, len(theta), self._bound, self._mu_of_scores[t])
-        g = self._k * g + self._penalty @ theta
+        g = self._k * g + self._known(theta)[0]
         self._seen = [*self._seen[-1:], (theta, g, self._k * std)]
-        direction = self._inverse() @ g
+        inverse = _inverse(self._J, self._floor())
+        # Where the noise of the two last steps explains the score, the ends differ by noise alone.
+        near = t > 1 and bool(np.all(g * g <= _NEAR**2 * (self._ends[-1] + (self._k * std) ** 2)))
+        end, _, s2 = _combined(self._seen if near else self._seen[-1:], inverse)
+        self._ends, direction = [*self._ends[-1:], s2], theta - end
         if t == 0 and self._data.intercept:
             if isinstance(self._loss, BinaryLikelihood):
                 direction = -self._of_normal_rows(self._loss, g, direction)
             elif isinstance(self._loss, _LogLink):
                 direction = -self._of_normal_means(self._loss, g, direction)
-        return g, direction
+        return g, self._within(theta, direction)
+
+    def _known(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return gradient and Hessian of all that follows from public and released numbers."""
+        return self._penalty @ theta, self._penalty
+
+    def _within(self, theta: FloatArray, direction: FloatArray) -> FloatArray:
+        """Return the direction, shortened where it leaves the models that there are."""
+        return direction
 
     def _moments(self) -> tuple[FloatArray, FloatArray, float]:
         """Return theta of the margin 1, second moments of rows, and how many rows they are of."""
@@ -268,32 +298,33 @@ class Estimation:
         slopes -= float(constant @ moments @ slopes) / weights * constant
         variance = float(slopes @ moments @ slopes) / weights
         std *= scale
-        of_noise = std * std * float(np.trace(self._inverse())) / (self._top * weights)
+        inverse = _inverse(self._J, self._floor())
+        of_noise = std * std * float(np.trace(inverse)) / (self._top * weights)
         seen = min(math.sqrt(max(variance - of_noise, 0.0)), _SPREAD)
         level = sign * math.log(self._targets / means)
         level = min(max(level, -_LARGEST_LEVEL), _LARGEST_LEVEL) - 0.5 * seen**2
         return level * constant + seen / max(math.sqrt(max(variance, 0.0)), 1e-300) * slopes
 
-    def _inverse(self) -> FloatArray:
-        """Return the inverse of J, of no eigenvalue that may be noise."""
+    def _floor(self) -> float:
+        """Return the least eigenvalue of J that cannot be noise."""
         least = _FLOOR_OF_J * self._std * math.sqrt(2.0 * len(self._J))
-        return _inverse(self._J, max(least, 1e-12 * self._top * self._n))
+        return max(least, 1e-12 * self._top * self._n)
 
     def estimate(self) -> Waiting[tuple[FloatArray, Inference]]:
         """Release squared scores, and return the estimate w with its covariance."""
-        run, W, final, s_J = self._run, self.W, self._inverse(), self._std
-        theta, share, s2 = _combined(self._seen, final)
-        top = self._top if self._likely else self._k**2
-        rows = partial(square_rows, self._rows, self._scores(W @ theta), top, self._likely)
+        run, W, s_J = self._run, self.W, self._std
+        theta, share, s2 = _combined(self._seen, _inverse(self._J, self._floor()))
+        rows, k = self._squares(theta)
         Q, s_Q = yield self._outer(SQUARES, rows, self._mus[_SQUARES])
-        known, unknown = self._directions()
-        final = known @ (known.T @ final @ known) @ known.T
+        values, known, unknown = self._directions()
+        final = known / likeliest(values, self._floor(), s_J) @ known.T
         # The mean of the inverse of J + E is larger than that of J by J^-1 E J^-1 E J^-1.
         inverse = final - final @ _squared_noise(final, s_J) @ final
-        sandwich = inverse @ (top * _shrunk(Q, s_Q, self._J - self._penalty)) @ inverse
+        of_model = self._squares_of_model(self._J - self._penalty)
+        sandwich = inverse @ (k**2 * _shrunk(Q, s_Q, of_model)) @ inverse
         # The noise of J leaves a part of the error before the last step.
-        before = sandwich + self._seen[0][2] ** 2 * inverse @ inverse
-        noise = s2 * inverse @ inverse
+        before = sandwich + self._ends[0] * inverse @ inverse
+        noise = s2 * inverse @ inverse + inverse @ self._known_noise(theta) @ inverse
         noise += share**2 * inverse @ _squared_noise(before, s_J) @ inverse
         size = self._stretch / self._unit(self._C)  # of a row, in the mean
         far = self._k if run.objective.has_units else 1.0
@@ -311,33 +342,31 @@ class Estimation:
         share = _MOVING_COUNTS if self._loss.log_link else _MOVING
         return abs(change) > share * max(float(np.trace(last)), 0.0) + 2.0 * noise
 
-    def _directions(self) -> tuple[FloatArray, FloatArray]:
-        """Return the directions that are known, and those whose curvature may be noise or that have
-        not converged, as columns."""
+    def _directions(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the directions that are known, with their eigenvalues of J, and those whose
+        curvature may be noise or that have not converged, as columns."""
         values, vectors = np.linalg.eigh(self._J)
-        hidden = values < _UNKNOWN * self._std * math.sqrt(2.0 * len(values))
+        hidden = values < self._floor()
         if self._run.plan.budget is not None:
             (_, _, before), (_, g, std) = self._seen
             far = np.abs(vectors.T @ g) > _FAR * math.hypot(before, std)
             if far.any() or self._is_moving():  # then nothing is near what is estimated
                 hidden[:] = True
-        return vectors[:, ~hidden], vectors[:, hidden]
+        return values[~hidden], vectors[:, ~hidden], vectors[:, hidden]
 
     # --- What is released -------------------------------------------------------------------
 
     def _geometry(self) -> Waiting[tuple[FloatArray, FloatArray, float]]:
         """Return W (d, r), the mean of u u^T as far as it is seen, and the stretch in W."""
-        data, R = self._data, self._data.row_bound
-        centred = yield from self._centred()
-        of_public = np.linalg.solve(centred, public_combinations(data))
-        W = centred @ scipy.linalg.null_space(of_public.T)
+        R = self._data.row_bound
+        W = yield from self._centred()
         r = W.shape[1]
         B = max(self._C, GEOMETRY * math.sqrt(r))
         for what, bound, unit, mu in (
             (ROWS, R, 1.0, self._mus[_ROWS]),
             (WHITENED, B, self._unit(B), self._mus[_WHITENED]),
         ):
-            rows = partial(cut_rows, Rows(W / unit, bound / unit, self._threads))
+            rows = partial(cut_rows, self._rows_of(W / unit, bound / unit))
             G, std = yield Sum(what, rows, r, bound / unit, mu, outer=True)
             G, std = unit**2 * G, unit**2 * std
             values, vectors = np.linalg.eigh(G / self._n)
@@ -353,18 +382,24 @@ class Estimation:
         return stretch * W, stretch**2 * J, stretch
 
     def _centred(self) -> Waiting[FloatArray]:
-        """Return C, with which C^T x has features less their released means, shape (d, d)."""
+        """Return W, with which W^T x are features less their released means, that may differ."""
         C = np.eye(self._data.d)
-        if not self._data.intercept:
-            return C
-        rows = partial(cut_rows, Rows(C, math.inf, self._threads))
-        total, _ = yield Sum(MEANS, rows, len(C), self._data.row_bound, self._mus[_MEANS])
-        C[-1, :-1] = -total[:-1] / max(float(total[-1]), 0.5 * self._n)
-        return C
+        if self._data.intercept:
+            total = yield from self._sum_rows()
+            C[-1, :-1] = -total[:-1] / max(float(total[-1]), 0.5 * self._n)
+        of_public = np.linalg.solve(C, public_combinations(self._data))
+        found: FloatArray = C @ scipy.linalg.null_space(of_public.T)
+        return found
+
+    def _sum_rows(self) -> Waiting[FloatArray]:
+        d = self._data.d
+        rows = partial(cut_rows, Rows(np.eye(d), math.inf, self._threads))
+        total, _ = yield Sum(MEANS, rows, d, self._data.row_bound, self._mus[_MEANS])
+        return total
 
     def _limit_residuals(self, w: FloatArray, *, last: bool) -> Waiting[None]:
         """Cut residuals to a few of their released standard deviations, or to Huber's delta."""
-        mu, delta = self._mus[_RESIDUALS], getattr(self._loss, "delta", math.inf)
+        mu, delta = self._mus[OF_RESIDUALS], getattr(self._loss, "delta", math.inf)
         if last and delta < math.inf:
             self._k = self._limit = delta
         elif mu is not None:
@@ -375,10 +410,32 @@ class Estimation:
             k = min(times * math.sqrt(mean), 1.0) * self._target
             self._k = self._limit = max(k, delta) if delta < math.inf else k
 
+    def _rows_of(self, W: FloatArray, bound: float) -> Rows:
+        return Rows(W, bound, self._threads)
+
+    def _curvatures(self, scores: OfBlock, mu: float | None) -> Sum:
+        rows = partial(curvature_rows, self._rows, scores, self._top)
+        return self._outer(CURVATURES, rows, mu)
+
+    def _vectors(self, scores: OfBlock) -> RecordRows:
+        return partial(score_vectors, self._rows, scores, self._k)
+
+    def _squares(self, theta: FloatArray) -> tuple[RecordRows, float]:
+        """Return rows whose outer products are squared scores, and what these are over."""
+        return partial(square_rows, self._rows, self._scores(self.W @ theta), self._k), self._k
+
+    def _known_noise(self, theta: FloatArray) -> FloatArray:
+        """Return the variance of the noise in `_known`."""
+        return np.zeros((len(theta), len(theta)))
+
+    def _squares_of_model(self, J: FloatArray) -> FloatArray:
+        """Return what squared scores are a multiple of where they do not depend on rows."""
+        return J
+
     def _outer(self, what: str, rows: RecordRows, mu: float | None) -> Sum:
         return Sum(what, rows, self.W.shape[1], self._bound, mu, outer=True)
 
-    def _scores(self, w: FloatArray) -> Scores:
+    def _scores(self, w: FloatArray) -> OfBlock:
         return Scores(w, self._loss, self._limit, self._threads)
 
 
@@ -403,16 +460,15 @@ def labels_of_normal(
 
 
 def divided(
-    mu: float | None, loss: Loss, *, intercept: bool, steps: int
+    mu: float | None, loss: Loss | Oracle, *, intercept: bool, steps: int
 ) -> tuple[list[float | None], list[float | None], list[float | None]]:
     """Divide mu over what is released once, and over curvatures and scores of the steps."""
     shares = [*_SHARES[:-2], *_parts(_CURVATURES, steps - 1, _SHARES[-2])]
-    of_scores = _SCORES_OF_COUNTS if loss.log_link else _SCORES
-    shares += _parts(of_scores, steps, _SHARES[-1])
+    shares += _parts(_SCORES, steps, _SHARES[-1])
     counts = [1] * len(shares)
-    counts[_MEANS], counts[_RESIDUALS] = int(intercept), 2 if isinstance(loss, Squared) else 1
+    counts[_MEANS], counts[OF_RESIDUALS] = int(intercept), 2 if isinstance(loss, Squared) else 1
     if isinstance(loss, BinaryLikelihood):
-        counts[_RESIDUALS] = 0
+        counts[OF_RESIDUALS] = 0
     mus: list[float | None] = [None] * len(shares)
     if mu is not None:
         used = [i for i, count in enumerate(counts) if count]
@@ -442,6 +498,21 @@ def _inverse(J: FloatArray, least: float) -> FloatArray:
     values, vectors = np.linalg.eigh(J)
     inverse: FloatArray = (vectors / np.maximum(values, least)) @ vectors.T
     return inverse
+
+
+def likeliest(values: FloatArray, least: float, std: float) -> FloatArray:
+    """Return the eigenvalues under which these are likeliest, of those above `least`.
+
+    Of a normal variable with this std that is seen only above `least`: those that noise has lifted
+    over it are found too large. With c stds above it, m + phi(m) / Phi(m) = c for the mean's m.
+    """
+    if std == 0.0:
+        return values
+    m = np.linspace(-6.0, 6.0, 2401)
+    above = m + np.exp(-0.5 * m * m) / (math.sqrt(2.0 * math.pi) * scipy.special.ndtr(m))
+    c = (values - least) / std
+    found = np.where(c > above[-1], values, least + std * np.interp(c, above, m))
+    return np.maximum(found, _LEAST_LEFT * least)
 
 
 def _shrunk(Q: FloatArray, std: float, J: FloatArray) -> FloatArray:

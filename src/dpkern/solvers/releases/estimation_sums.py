@@ -40,7 +40,8 @@ _ENTRIES = 1 << 17
 class Sum:
     """A sum over records that is to be released, of vectors or of outer products of rows.
 
-    `bound` is that of a vector's or row's norm, and `mu` the budget, None for no noise.
+    `bound` is that of a vector's or row's norm, and `mu` the budget, None for no noise. With
+    `thresholds` a record has several rows, each cut so that the squares of all are `bound`^2.
     """
 
     what: str
@@ -49,6 +50,30 @@ class Sum:
     bound: float
     mu: float | None
     outer: bool = False
+    thresholds: "Thresholds | None" = None
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The rows (u, -e_k d_k) of a record at thresholds k, with unit vectors d_k and units e_k.
+
+    A record has rows at so many neighbouring thresholds, of which factors are not 0.
+    """
+
+    units: tuple[float, ...]
+    each: int
+
+    def rows(self, U: FloatArray, factors: FloatArray) -> FloatArray:
+        """Return those of rows u (n, r) times factors (n, T), those of a record together."""
+        (n, r), T, own = U.shape, len(self.units), np.arange(len(U))
+        first = np.minimum(np.argmax(factors != 0.0, axis=1), T - self.each)
+        rows = np.zeros((n, self.each, r + T))
+        rows[:, :, :r] = U[:, np.newaxis]
+        for i in range(self.each):
+            k = first + i
+            rows[own, i, r + k] = -np.array(self.units)[k]
+            rows[:, i] *= factors[own, k, np.newaxis]
+        return rows.reshape(n * self.each, r + T)
 
 
 #: What computes a result from released sums, each with the std of its noise.
@@ -129,12 +154,15 @@ class Sums:
         self, asked: Sequence[Sum], mechanism: GaussianHessian, bound: float
     ) -> FloatArray:
         """Return the exact sums of outer products of rows, rounded once to the noise's grid."""
-        objective = self._run.objective
-        records = mechanism.records or objective.data.n
+        objective, many = self._run.objective, asked[0].thresholds
+        each = 1 if many is None else many.each
+        records, bound = each * (mechanism.records or objective.data.n), bound / each
         q = 0.0 if math.isinf(bound) else hessian_row_grid(records, bound, asked[0].dim)
         by_silo = self._run.plan.shares is not None
-        how = bound, q, records, by_silo, objective.n_threads
-        steps = self._totals([partial(_outer_steps, one.rows, *how) for one in asked])
+        how = asked[0].dim, bound, q, records, by_silo, objective.n_threads
+        steps = self._totals(
+            [partial(_outer_steps, one.rows, one.thresholds, *how) for one in asked]
+        )
         sums = np.concatenate(steps)
         return rounded_once(sums, q, np.full(len(sums), mechanism.grid)) if q else sums
 
@@ -161,7 +189,7 @@ def _of_silo(silo: int, request: Request, block: Any) -> NDArray[Any]:
 # --- Functions of a record and of what was released, for the records of a block -------------------
 
 
-class _OfBlock(ABC):
+class OfBlock(ABC):
     """A function of a block, whose result for the last one is kept."""
 
     def __init__(self, *given: Any) -> None:
@@ -184,21 +212,28 @@ class _OfBlock(ABC):
         """Return a row of each record of a block, and a factor of it."""
 
 
-class Rows(_OfBlock):
+class Rows(OfBlock):
     """The rows W^T x (n, r), each from its record alone, and their weights.
 
     A product with a matrix would give a row other bits in another place. They have no offsets.
+    With a centre they are W^T x less it.
     """
 
     @staticmethod
     def _of(
-        part: Data, W: FloatArray, bound: float, n_threads: int | None
+        part: Data,
+        W: FloatArray,
+        bound: float,
+        n_threads: int | None,
+        centre: FloatArray | None = None,
     ) -> tuple[FloatArray, FloatArray]:
         columns = np.empty((W.shape[1], part.n))
         square, given = np.zeros(part.n), cast(Any, part)
         rows = given.without_offsets()
         for k, w in enumerate(W.T):
-            columns[k] = _margins(rows, np.ascontiguousarray(w), n_threads)
+            columns[k] = margins_of(rows, np.ascontiguousarray(w), n_threads)
+            if centre is not None:
+                columns[k] -= centre[k]
             square += columns[k] * columns[k]
         U = np.ascontiguousarray(columns.T)
         if math.isinf(bound):
@@ -206,14 +241,14 @@ class Rows(_OfBlock):
         return U, np.minimum(1.0, bound**2 / square)
 
 
-class Scores(_OfBlock):
+class Scores(OfBlock):
     """phi' and phi'' of every record at w, cut to a limit, times its weight."""
 
     @staticmethod
     def _of(
         part: Data, w: FloatArray, loss: Loss, limit: float, n_threads: int | None
     ) -> tuple[FloatArray, FloatArray]:
-        z, y, weight = _margins(part, w, n_threads), part.y, part.record_weight
+        z, y, weight = margins_of(part, w, n_threads), part.y, part.record_weight
         if isinstance(loss, Likelihood):
             _, s, q = loss_parts(y, z, loss)
             q = np.abs(s) * (1.0 - np.abs(s)) if loss.name == "logistic" else q
@@ -223,7 +258,7 @@ class Scores(_OfBlock):
         return (s, q) if weight is None else (s * weight, q * weight)
 
 
-def _margins(part: Data, w: FloatArray, n_threads: int | None) -> FloatArray:
+def margins_of(part: Data, w: FloatArray, n_threads: int | None) -> FloatArray:
     found: FloatArray = interruptible(kernels.glm_margins, part, w, n_threads=n_threads)
     return found
 
@@ -234,22 +269,20 @@ def cut_rows(rows: Rows, part: Data) -> tuple[FloatArray, FloatArray]:
 
 
 def curvature_rows(
-    rows: Rows, scores: Scores, top: float, part: Data
+    rows: Rows, scores: OfBlock, top: float, part: Data
 ) -> tuple[FloatArray, FloatArray]:
     """Return rows, and the root of curvatures over the largest, which makes none longer."""
     (U, f), (_, q) = rows(part), scores(part)
     return U, np.sqrt(f * q / top)
 
 
-def square_rows(
-    rows: Rows, scores: Scores, top: float, likely: bool, part: Data
-) -> tuple[FloatArray, FloatArray]:
-    (U, f), (s, q) = rows(part), scores(part)
-    return U, f * np.sqrt((q if likely else s**2) / top)
+def square_rows(rows: Rows, scores: OfBlock, k: float, part: Data) -> tuple[FloatArray, FloatArray]:
+    (U, f), (s, _) = rows(part), scores(part)
+    return U, f * np.abs(s) / k
 
 
 def score_vectors(
-    rows: Rows, scores: Scores, k: float, part: Data
+    rows: Rows, scores: OfBlock, k: float, part: Data
 ) -> tuple[FloatArray, FloatArray]:
     (U, f), (s, _) = rows(part), scores(part)
     return U, f * s / k
@@ -259,7 +292,7 @@ def residual_vectors(
     w: FloatArray, target: float, n_threads: int | None, part: Data
 ) -> tuple[FloatArray, FloatArray]:
     with np.errstate(all="ignore"):
-        z = _margins(part, w, n_threads) - part.y
+        z = margins_of(part, w, n_threads) - part.y
         r: FloatArray = np.minimum(z * z / target**2, 1.0) - 0.5
     return r[:, np.newaxis], np.ones(len(r))
 
@@ -285,6 +318,8 @@ def _plain_sum(vectors: RecordRows, part: Data) -> FloatArray:
 
 def _outer_steps(
     rows: RecordRows,
+    thresholds: Thresholds | None,
+    d: int,
     bound: float,
     q: float,
     records: int,
@@ -297,14 +332,18 @@ def _outer_steps(
     They are over all records, or over every silo's.
     """
     U, v = rows(part)
-    d, offsets = U.shape[1], part.offsets.tolist() if by_silo else [0, len(U)]
+    offsets = part.offsets.tolist() if by_silo else [0, len(U)]
     total = np.zeros((len(offsets) - 1, d, d), dtype=np.int64 if q else np.float64)
     if q:  # sums are exact, and in any parts the same
         records = min(records, max(_ENTRIES // d, 1))
     how = np.zeros((1, d)), get_loss("squared"), False, bound, q, None, records, n_threads
+    step = records if thresholds is None else max(records // thresholds.each, 1)
     for j, (first, end) in enumerate(pairwise(offsets)):
-        for i in range(first, end, records):
-            chosen = slice(i, min(i + records, end))
-            few = one_silo(U[chosen] * v[chosen, np.newaxis])
+        for i in range(first, end, step):
+            chosen = slice(i, min(i + step, end))
+            if thresholds is None:
+                few = one_silo(U[chosen] * v[chosen, np.newaxis])
+            else:
+                few = one_silo(thresholds.rows(U[chosen], v[chosen]))
             total[j] += awaited(partial(hessian_steps, *how, few), few.n * d * d)[0]
     return total

@@ -21,7 +21,7 @@ _OF_VARIANCE = 0.7  # mean variance of a label at its risk, over that at the mea
 # of labels and others: columns that use the stated ranges, and are not far from independent.
 _SPREAD, _LEAST = 0.06, (0.5, 0.67)
 # Noise beyond which less than 95 % of coefficients are expected to be answered.
-_ANSWERED = 0.3
+_ANSWERED = 0.5
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Forecast:
         Standard errors over those without privacy, of a coefficient in the middle.
     noise_ratio : float
         Norm of the noise of the curvatures over their least eigenvalue. A fit has no standard
-        errors beyond 0.4, and nearly all up to 0.3 of what is forecast.
+        errors beyond 0.67, and nearly all up to 0.5 of what is forecast.
     least_records : int
-        From which the ratio is 0.3 at most, at the same budget.
+        From which the ratio is 0.5 at most, at the same budget.
     least_mu : float
         From which it is, with the same records.
     delta : float or None
@@ -158,7 +158,8 @@ def _expected(
     total = (mu**2 for mu in curvatures[-2:] if mu)
     of_curvatures = root * bound * top / math.sqrt(sum(total))
     share = precisions[1] / sum(precisions)
-    before = (Q + 1.0 / precisions[0]) / J**2  # the variance before the last step
+    early = sum((mu or math.inf) ** 2 for mu in scores[-3:-1]) / (unit**2 * bound)
+    before = (Q + 1.0 / early) / J**2  # the variance before the last step
     noise = 1.0 / sum(precisions) + share**2 * of_curvatures**2 * 0.5 * (d + 1.0) * before
     ratio = of_curvatures * math.sqrt(2.0 * d) / (_LEAST[loss.name in _SQUARED_BOUND] * J)
     return math.sqrt(1.0 + noise / Q), ratio

@@ -6,12 +6,19 @@ from dataclasses import replace
 import numpy as np
 
 from dpkern._warn import warn
+from dpkern.models.losses import Logistic
+from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.privacy import BudgetWarning
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan
 from dpkern.solvers.base.public_numbers import public_numbers
 from dpkern.solvers.releases.estimation import resolve_estimation
 from dpkern.solvers.releases.forecast import assumed, forecast, usual_rate
+
+# Noise of losses at all thresholds, over that of two classes with as many coefficients, which that
+# of the likelihood is like.
+_ALL_THRESHOLDS = 1.5
+_OF_CLASSES = "classes of like sizes were assumed: rare ones need more"
 
 
 def resolve_foreseen(plan: RunPlan, objective: Objective) -> RunPlan:
@@ -25,7 +32,10 @@ def resolve_foreseen(plan: RunPlan, objective: Objective) -> RunPlan:
     n, held = objective.n, ""
     if plan.trust == "silo":
         n, held = int(np.max(objective.sizes)), " of a silo"
-    mu, phi = budget.mu, objective.phi
+    mu, ordered = budget.mu, isinstance(objective.loss, AllThreshold)
+    phi = Logistic() if ordered else objective.phi
+    if ordered and not isinstance(objective.loss, CumulativeLogit):
+        mu /= _ALL_THRESHOLDS
     if (shares := plan.shares) is not None:
         mu *= math.sqrt(1.0 - shares.colluding / shares.silos)
     unit = 1.0 if plan.sizes_are_hidden else 2.0
@@ -33,6 +43,6 @@ def resolve_foreseen(plan: RunPlan, objective: Objective) -> RunPlan:
     found = forecast(numbers, phi, n, usual_rate(phi), plan.arguments["budget"].delta)
     if not found.is_answered:
         found = replace(found, least_mu=found.least_mu * budget.mu / mu)
-        why = assumed(phi)
+        why = _OF_CLASSES if ordered else assumed(phi)
         warn(f"with {n} records{held}, {found}{why and f'; {why}'}", BudgetWarning)
     return plan

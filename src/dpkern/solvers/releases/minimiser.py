@@ -27,8 +27,8 @@ class Minimiser:
     """w within tau of the minimiser of sum_i om_i l_i(w) + w' diag(D) w / 2 + b . w.
 
     om_i = (p_j / n_j) / max_k (p_k / n_k) is the weight of a record of silo j, and the penalties of
-    the mean objective, divided by max_k (p_k / n_k), are D. b has a public part: the added penalty
-    is one of the distance from the first model. Conditions are checked before any record is read.
+    the mean objective, divided by max_k (p_k / n_k), are D. b has a public part: penalties are
+    of the distance from the first model. Conditions are checked before any record is read.
     """
 
     def __init__(self, run: Run, added_l2: float) -> None:
@@ -53,7 +53,6 @@ class Minimiser:
             )
         self._run, self._silo_weight = run, objective.silo_weight()
         self.penalties = (objective.l2 * objective.penalized + added_l2) / objective.record_weight()
-        self._added = added_l2 / objective.record_weight()
         least, largest = float(self.penalties.min()), float(self.penalties.max())
         if least == 0.0:
             raise ValueError(
@@ -78,7 +77,7 @@ class Minimiser:
             kappa=objective.phi.kappa,
             penalties=(least, largest),
             beside=beside,
-            public=self._added * largest_target(data) if beside else 0.0,
+            public=float(self.penalties[-1]) * largest_target(data) if beside else 0.0,
         )
         if run.charge is not None:
             guarantee, n_draws = mechanism.guarantee, run.charge.accountant.assumed_draws
@@ -98,7 +97,7 @@ class Minimiser:
             what, dim = "minimiser", len(w)
             exact = GaussianMessages(self._run.channel(), what=what, dim=dim, mu=None)
             return exact.release(w[np.newaxis])
-        moved = self._added * self._run.first_model()
+        moved = self.penalties * self._run.first_model()
         with clock("noise"):
             b = mechanism.linear_term()
         w = await self._minimise(b - moved)
