@@ -353,6 +353,35 @@ def test_predictions_are_not_worse_than_the_rates(classes, power):
     assert np.mean(losses) <= best + 0.01 + 3.0 * np.std(losses) / math.sqrt(20)
 
 
+@pytest.mark.parametrize(
+    ("options", "solver"),
+    [
+        ({}, "newton_inference"),
+        ({"l2": 1e-3, "draws": 2}, "newton_inference"),
+        ({"budgets": dpk.Budget(mu=0.005)}, "minibatch_sgd"),
+        ({"clip": 1.0}, "minibatch_sgd"),
+        ({"l1": 1e-3}, "minibatch_sgd"),
+        ({"rounds": 5}, "minibatch_sgd"),
+        ({"trust": "silo"}, "minibatch_sgd"),
+    ],
+)
+def test_auto_takes_newton_steps_where_their_noise_is_small(options, solver):
+    data = ordered_silos(20_000)
+    runs = dpk.solve_many("auto", data, model=MODEL, rng=0, **{"budgets": BUDGET, **options})
+    assert {run.solver for run in runs} == {solver}
+
+
+def test_columns_that_vary_little_are_learnt():
+    """Of which clipped gradients learn 0.62 of what there is."""
+    rng = np.random.default_rng(0)
+    X = np.minimum(rng.gamma(3.0, 1.0, (20_000, 6)), 30.0) / 15.0 - 1.0
+    w = np.array([3.0, -2.0, 1.0, 0.0, -1.0, 2.0])
+    y = np.digitize(X @ w + rng.logistic(size=len(X)), [-3.0, -1.0])
+    how = {"feature_range": (-1.0, 1.0), "classes": [0, 1, 2], "random_state": 0}
+    model = DPOrdinalClassifier(3.0, 1e-6, **how).fit(X, y)
+    np.testing.assert_allclose(model.coef_, w, atol=0.6)
+
+
 # ------------------------------------------------------------------------------- estimator
 
 

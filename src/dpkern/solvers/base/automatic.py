@@ -1,28 +1,32 @@
 """Which solver "auto" is, by public numbers alone."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, cast
 
 import numpy as np
 
 from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
 from dpkern.models.hazards import DiscreteHazards
-from dpkern.models.losses import LOSS_OF_TASK, get_loss
+from dpkern.models.losses import LOSS_OF_TASK, Loss, get_loss
 from dpkern.models.networks import MLP
+from dpkern.models.oracles import Oracle
 from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.party import Remote
 from dpkern.privacy import Budget
 from dpkern.solvers.base.declaration import Solver
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.options import SHARED
-from dpkern.solvers.base.public_numbers import public_numbers
-from dpkern.solvers.base.settings import moments_suffice
+from dpkern.solvers.base.public_numbers import PublicNumbers, public_numbers
+from dpkern.solvers.base.settings import is_auto, moments_suffice, newton_suffices
 
 #: What "auto" may be where moments are not exact enough, the solver of most runs first.
 CHOSEN = ("gradient_descent", "minibatch_sgd", "admm")
 #: The solver of estimates with standard errors.
 INFERENCE = "newton_inference"
+# Arguments that say nothing of how a model is fitted, but for l2.
+_OF_RUNS = ("budget", "accountant", "rng", "n_threads", "progress", "callback")
+_OF_ANY_RUN = frozenset(("model", "l2", "trust", "neighbours", "public_size", *_OF_RUNS))
 
 
 def compared(solvers: Mapping[str, Solver]) -> list[str]:
@@ -44,29 +48,68 @@ def chosen(trust: object = "central", model: object = None, *, moments: bool = F
 
 def has_exact_moments(ridge: Solver, data: object, arguments: dict[str, Any]) -> bool:
     """Whether `ridge` takes the arguments of a run, or of several, and its moments are exact."""
-    given = {name: value for name, value in arguments.items() if value is not None}
-    budgets = given.pop("budgets", given.pop("budget", None))
-    each = budgets if isinstance(budgets, Sequence) else [budgets]
-    given.pop("draws", None)
-    trust, neighbours = given.get("trust", "central"), given.get("neighbours", "replace_one")
-    if (
-        not isinstance(data, SiloData)
-        or data.task != "regression"
-        or data.persons is not None
-        or data.device is not None  # which has no Hessians
-        or not all(isinstance(budget, Budget) for budget in each)
-        or not given.keys() <= (ridge.declaration.own | SHARED).keys()
-        or given.get("loss", "squared") != "squared"
-        or any(given.get(name) for name in ("model", "penalty", "l1"))
-        or any(isinstance(value, list) for name, value in given.items() if name != "public_size")
-        or trust not in ridge.declaration.trusts
-        or neighbours not in ridge.declaration.neighbours
-    ):
+    if arguments.get("model") is not None or arguments.get("loss", "squared") != "squared":
         return False
-    of_data = {name: given[name] for name in ("weights", "public_size") if name in given}
-    objective = Objective(data, get_loss("squared"), **of_data)
-    numbers = [public_numbers(objective, budget, trust, neighbours) for budget in each]
-    return all(found is not None and moments_suffice(found) for found in numbers)
+    names = ridge.declaration.own.keys() | SHARED
+    if not _is_plain(ridge, data, arguments, "regression", names):
+        return False
+    return _each_suffices(moments_suffice, data, get_loss("squared"), arguments)
+
+
+def has_exact_newton(newton: Solver, data: object, arguments: dict[str, Any]) -> bool:
+    """Whether `newton_inference` is exact enough for ordered classes, with settings of its own."""
+    model = arguments.get("model")
+    if not isinstance(model, AllThreshold) or arguments.get("trust", "central") != "central":
+        return False
+    if not _is_plain(newton, data, arguments, "multiclass", _OF_ANY_RUN):
+        return False
+    return _each_suffices(newton_suffices, data, model, arguments)
+
+
+def _is_plain(
+    solver: Solver, data: object, arguments: dict[str, Any], task: str, names: Set[str]
+) -> bool:
+    """Whether the data are of this task and in memory, and no others than these are given."""
+    given = {k: v for k, v in arguments.items() if v is not None and not is_auto(v)}
+    return (
+        isinstance(data, SiloData)
+        and data.task == task
+        and data.persons is None
+        and data.device is None  # which has no Hessians
+        and all(isinstance(budget, Budget) for budget in _budgets(arguments))
+        and given.keys() - {"budgets", "draws"} <= names
+        and not any(given.get(name) for name in ("penalty", "l1"))
+        and not any(
+            isinstance(value, list)
+            for name, value in given.items()
+            if name not in ("public_size", "budgets")
+        )
+        and given.get("trust", "central") in solver.declaration.trusts
+        and given.get("neighbours", "replace_one") in solver.declaration.neighbours
+    )
+
+
+def _budgets(arguments: Mapping[str, Any]) -> Sequence[object]:
+    budgets = arguments.get("budgets", arguments.get("budget"))
+    return budgets if isinstance(budgets, Sequence) else [budgets]
+
+
+def _each_suffices(
+    suffices: Callable[[PublicNumbers], bool],
+    data: Any,
+    loss: Loss | Oracle,
+    arguments: dict[str, Any],
+) -> bool:
+    """Whether the public numbers of every budget suffice."""
+    of_data = {name: arguments[name] for name in ("weights", "public_size") if name in arguments}
+    objective = Objective(data, loss, **of_data)
+    trust = arguments.get("trust", "central")
+    neighbours = arguments.get("neighbours", "replace_one")
+    found = (
+        public_numbers(objective, cast(Budget, budget), trust, neighbours)
+        for budget in _budgets(arguments)
+    )
+    return all(numbers is not None and suffices(numbers) for numbers in found)
 
 
 def named_solver(
@@ -93,6 +136,8 @@ def named_solver(
         inference = arguments.pop("inference")
         ordered = isinstance(arguments.get("model"), AllThreshold)
         name = _with_standard_errors(name, None if ordered else task, inference)
+    if name == "auto" and has_exact_newton(solvers[INFERENCE], data, arguments):
+        name = INFERENCE
     if name == "auto":
         name = chosen(
             arguments.get("trust", "central"),

@@ -66,6 +66,8 @@ _DIRECTION_SHARE, _NOISY_STEPS = 0.05, 4.0
 # The power n mu over d from which moments of labels are not clipped, and over d^(3/2) from which
 # those of targets are as exact as gradients.
 _UNCLIPPED_LABELS, _EXACT_MOMENTS = 200.0, 6000.0
+# The n mu over d^(3/2) from which Newton steps of ordered classes are ahead of clipped gradients.
+_EXACT_NEWTON = 100.0
 # Of objective perturbation: clip norm as a share of row_bound |phi'(0)|, share of epsilon that pays
 # for the curvature of a record, the largest condition number that the penalty leaves, and the part
 # of `margin_noise` that it leaves of labels.
@@ -434,6 +436,14 @@ def moments_suffice(numbers: PublicNumbers) -> bool:
     """
     stated = not numbers.labels and math.isfinite(numbers.target_bound)
     return stated and numbers.power >= _EXACT_MOMENTS * numbers.dim**1.5
+
+
+def newton_suffices(numbers: PublicNumbers) -> bool:
+    """Whether Newton steps of ordered classes, of which nothing is clipped, are exact enough.
+
+    Steps on clipped gradients learn from columns that vary little by far more noise than is there.
+    """
+    return numbers.ordered and numbers.power >= _EXACT_NEWTON * numbers.dim**1.5
 
 
 def anchored(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
