@@ -51,6 +51,14 @@ def probability(name: str, value: object) -> float:
     return number
 
 
+def inner(name: str, value: object) -> float:
+    """Return a probability that is not so near to 0 or 1 that a difference is no number."""
+    number = probability(name, value)
+    if not 1e-9 <= number <= 1.0 - 1e-9:
+        raise ValueError(f"{name} must be from 1e-9 to 1 - 1e-9, got {number!r}")
+    return number
+
+
 def count(name: str, value: object, least: int = 1) -> int:
     """Return `value` as an int; raise unless it is an integer of at least `least`."""
     if type(value) is int and value >= least:

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpkern._html import table
-from dpkern._numbers import count as whole_number
-from dpkern._numbers import probability
+from dpkern._numbers import inner
 from dpkern._text import aligned, rounded_up
 from dpkern._typing import FloatArray
 from dpkern.data import Schema, SiloData
@@ -22,10 +21,9 @@ from dpkern.data.frames import listed, table_columns
 from dpkern.data.persons import kept_rows
 from dpkern.evaluation.columns import NOT_LISTED, Coded, coded, crossed, sums_of
 from dpkern.evaluation.estimates import Estimator, Statistic, Total
-from dpkern.evaluation.evaluate import PUBLIC_SIZE
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.privacy.charged import ChargedReleases
+from dpkern.privacy.charged import ChargedReleases, size_notes, stated_size
 from dpkern.privacy.mechanisms.gaussian_sum import Vectors
 
 _KINDS = ("number", "category", "target")
@@ -214,12 +212,8 @@ def describe(
     run = ChargedReleases(budget, accountant, neighbours=neighbours, max_records=max_records)
     if not isinstance(schema, Schema):
         raise TypeError(f"schema must be a dpkern.Schema, got {type(schema).__name__}")
-    if not 1e-9 <= probability("confidence", confidence) <= 1.0 - 1e-9:
-        raise ValueError(f"confidence must be from 1e-9 to 1 - 1e-9, got {confidence!r}")
-    add_remove = neighbours == "add_remove"
-    if add_remove != (public_size is not None):
-        need = "given" if add_remove else "None"
-        raise ValueError(f"public_size must be {need} with neighbours {neighbours!r}")
+    confidence, stated = inner("confidence", confidence), stated_size(public_size, neighbours)
+    add_remove = stated is not None
     described = schema, columns, cross_tables, max_records
     with np.errstate(all="ignore"):
         if rows is None:
@@ -230,7 +224,6 @@ def describe(
             n = data.n
             with closing(_coded_blocks(rows, n, *described)) as found:
                 parts = next(found)
-    size = n if public_size is None else whole_number("public_size", public_size)
     sums, mu = sums_of(parts, with_size=add_remove), run.record_mu
     with run.charged("describe", sums.dim, rng) as channel:
         read: Iterator[tuple[Vectors, int]] | None = None
@@ -239,17 +232,17 @@ def describe(
                 (sums_of(found, with_size=add_remove).vectors, len(found[0].values))
                 for found in _coded_blocks(rows, n, *described)
             )
-        released, std = sums.release(channel, (0, n), (size,), mu, blocks=read)
+        released, std = sums.release(channel, (0, n), (stated or n,), mu, blocks=read)
     of_parts = [part.block for part in parts]
     privacy = run.certificate(
         {
             "described": {b.names[0]: b.declared for b in of_parts if len(b.names) == 1},
             "cross_tables": {b.title: b.dim for b in of_parts if len(b.names) == 2},
-            "size": size,
+            "size": stated or n,
             "schema": schema.digest,
         },
         sources={"described": f"schema {schema.digest[:19]}"},
-        notes=(PUBLIC_SIZE,) if add_remove else (),
+        notes=size_notes(stated),
     )
     total = Total(float(released[-1]), std**2) if add_remove else Total(float(n), 0.0)
     estimator = Estimator(std**2, NormalDist().inv_cdf(0.5 + 0.5 * confidence), total)

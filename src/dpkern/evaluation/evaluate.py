@@ -3,44 +3,38 @@
 from __future__ import annotations  # help() then shows type aliases by name
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from os import PathLike
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpkern._html import table
 from dpkern._numbers import count as whole_number
-from dpkern._numbers import counted, probability
+from dpkern._numbers import inner
 from dpkern._text import aligned, rounded_up
-from dpkern._typing import FloatArray, IntArray
+from dpkern._typing import FloatArray
 from dpkern._warn import warn
 from dpkern.data import SiloData
-from dpkern.data.blocks import BlockRows
-from dpkern.data.labels import declared_labels, target_bounds, targets
-from dpkern.data.labels import labels as checked_labels
 from dpkern.data.persons import kept_rows
 from dpkern.evaluation.figures import Binned, Residuals, Score, with_intervals
-from dpkern.evaluation.sums import Sums, edges_of, of_several_classes, of_targets, of_two_classes
+from dpkern.evaluation.records import Records, bound_of
+from dpkern.evaluation.sums import edges_of
 from dpkern.models.hazards import DiscreteHazards
 from dpkern.party import Remote
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.privacy.certificate.identity import NOT_STATED
-from dpkern.privacy.charged import ChargedReleases
+from dpkern.privacy.charged import ChargedReleases, size_notes, stated_size
 from dpkern.privacy.guarantees.budget import split_budget
 from dpkern.privacy.mechanisms.channel import Shares
 from dpkern.privacy.mechanisms.concordance import MOST_RECORDS, release_pairs
 from dpkern.solvers import SolverResult
 
 _PAIRS = 0.45  # share of mu^2 of the pairs
-_MOST_CLASSES = 100  # whose pairs are counted
 _MOST_BINS = 1000  # whose scores are simulated in memory
-# Thresholds and confidences are as far from 0 and 1; bounds of targets are as large at most.
-_NEAREST, _LARGEST_BOUND = 1e-9, 1e100
 # Bins by n_1 mu, and n mu where the rate is not known and taken as 1/4, within these.
 _PER_BIN, _FEWEST, _MOST = 70.0, 8, 64
 # Where the area is from bins they are half as wide.
@@ -58,10 +52,6 @@ ROW_WISE = (
     "and on what is public or released alone, not on the others that are evaluated"
 )
 HELD_OUT = "the evaluated records are taken as others than those of the model's fit"
-PUBLIC_SIZE = (
-    "add or remove: a declared number of records stands for that of the data, which is private; "
-    "taken as public that there are fewer than 2^31"
-)
 _TEXTS = {
     "accuracy": "share of right labels",
     "sensitivity": "share of positives that are found",
@@ -78,7 +68,6 @@ _TEXTS = {
     "mean_confidence": "mean probability of the likeliest class",
     "concordance": "share of pairs of whom the earlier event has the higher risk",
 }
-_OFF = 1e-3  # sums of probabilities, in single precision too
 _WITHOUT_RISKS = ("accuracy", "sensitivity", "specificity", "auc", "rate")
 _OF_CLASSES = {
     "accuracy": "rate",
@@ -276,30 +265,21 @@ def evaluate(
     >>> evaluation.auc, evaluation.scores["auc"].low
     """
     _check_model(model, neighbours)
-    silos = _noisy_silos(X, trust, colluding)
-    trust_model, party = trust or "central", None if silos is None else silos.party
-    if trust_model not in ("central", "silo"):
-        raise ValueError(f"trust must be 'central' or 'silo', got {trust!r}")
-    colluding = None if colluding is None else whole_number("colluding", colluding, 0)
-    shares = None if silos is None else Shares.of(silos.m, trust_model, colluding, party)
+    noise = _Noise.of(X, trust, colluding)
     run = ChargedReleases(
         budget,
         accountant,
         neighbours=neighbours,
         max_records=max_records,
-        trust=trust_model,
-        shares=shares,
-        party=party,
+        trust=noise.trust,
+        shares=noise.shares,
+        party=None if noise.silos is None else noise.silos.party,
     )
-    threshold = _inner("threshold", threshold)
-    confidence = _inner("confidence", confidence)
+    threshold, confidence = inner("threshold", threshold), inner("confidence", confidence)
     if bins is not None and (bins := whole_number("bins", bins)) > _MOST_BINS:
         raise ValueError(f"bins must be at most {_MOST_BINS}, got {bins}")
-    add_remove = neighbours == "add_remove"
-    if add_remove != (public_size is not None):
-        need = "given" if add_remove else "None"
-        raise ValueError(f"public_size must be {need} with neighbours {neighbours!r}")
-    if silos is not None or isinstance(X, Remote):
+    stated = stated_size(public_size, neighbours)
+    if noise.silos is not None or isinstance(X, Remote):
         for name, value in {"person": person, "max_records": max_records}.items():
             if value is not None:
                 raise ValueError(f"{name} must be None for silos, whose {_BY_SILOS}")
@@ -319,57 +299,156 @@ def evaluate(
         with X.opened(EVALUATE, budget, agreed) as (here, own):
             return evaluate(model, here, budget=budget, confidence=confidence, **own)
     with np.errstate(all="ignore"):  # what is raised of predictions tells of a record
-        records = _Records.of(model, X, y, classes, target_bound)
+        records = Records.of(model, X, y, classes, target_bound)
     if (kept := kept_rows(person, max_records, len(records.y))) is not None:
         records = records.taken(kept[0])
-    n, m, honest = len(records.y), 1, 1
-    if silos is not None:
-        n, m, honest = silos.n, silos.m, 1 if shares is None else silos.m - shares.colluding
+    n = len(records.y) if noise.silos is None else noise.silos.n
     if not n:
         raise ValueError("X must hold at least one record, got none")
-    size = n if public_size is None else whole_number("public_size", public_size)
-    offsets, sizes = [0, n] if silos is None else silos.offsets.tolist(), [size]
-    if silos is not None and trust_model == "silo":
-        sizes = [size] * m if add_remove else silos.sizes.tolist()
-    with_pairs = records.two and not add_remove and silos is None and 2 <= n <= MOST_RECORDS
-    mu_pairs, mu_sums = 0.0, run.record_mu
-    if with_pairs:
-        mu_pairs, mu_sums = split_budget(run.record_mu, (_PAIRS, 1.0 - _PAIRS), (1, 1))
-    _warn_of_noise(size, run.record_mu / math.sqrt(m / honest))
-    most = records.dim(_MOST + 1 if bins is None else bins + 1) + 2
-    with run.charged(EVALUATE, m * most, rng) as channel:
-        pairs = None
-        if with_pairs:
-            pairs = release_pairs(channel, records.predicted, records.y == 1, mu_pairs)
-        if bins is None:
-            positives = 0.25 * size if pairs is None else pairs[1]
-            per_bin = _PER_BIN if with_pairs else _PER_BIN_WITHOUT_PAIRS
-            per_bin *= math.sqrt(m / honest)  # all add noise, of which that of so many counts
-            bins = 2 * (int(min(max(positives * mu_sums / per_bin, _FEWEST), _MOST)) // 2)
-        edges = edges_of(bins, threshold)
-        sums, std = records.sums(edges).release(channel, offsets, sizes, mu_sums)
+    scoring = _Scoring(records, threshold, bins, confidence, stated or n, stated is not None)
+    released = scoring.released(run, noise, rng)
+    own_model = isinstance(model, SolverResult)
     privacy = run.certificate(
         {
             "evaluated": records.task,
-            "size": size,
-            **records.declared(threshold, len(edges) - 1),
-            **({} if silos is None else {"silos": m}),
-            **({} if shares is None else {"colluding": shares.colluding}),
+            "size": scoring.size,
+            **records.declared(threshold, len(released.edges) - 1),
+            **noise.declared,
         },
-        model=model.digest if isinstance(model, SolverResult) else None,
+        model=model.digest if own_model else None,
         sources={"target_bound": NOT_STATED} if records.task == "regression" else {},
-        notes=(
-            HELD_OUT,
-            *((PUBLIC_SIZE,) if add_remove else ()),
-            *(() if isinstance(model, SolverResult) else (ROW_WISE,)),
-        ),
+        notes=(HELD_OUT, *size_notes(stated), *(() if own_model else (ROW_WISE,))),
     )
     if records.task == "regression":
-        figures = Residuals(records.bound, std)
-        scores = figures.with_intervals(sums, size, confidence)
+        figures = Residuals(records.bound, released.std)
+        scores = figures.with_intervals(released.sums, scoring.size, confidence)
         return Evaluation(scores, confidence, privacy)
-    public = None if add_remove else n
-    return _of_risks(records, edges, threshold, sums, std, pairs, public, confidence, privacy)
+    return scoring.of_risks(released, privacy)
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """Who adds the noise: the `silos`, or, where that is None, who has all records."""
+
+    silos: SiloData | None
+    trust: str
+    shares: Shares | None
+
+    @classmethod
+    def of(cls, X: Any, trust: str | None, colluding: int | None) -> _Noise:
+        party = X.party if isinstance(X, SiloData) else None
+        by_silos = party is not None or trust == "silo" or colluding is not None
+        silos = None
+        if by_silos and not isinstance(X, Remote):
+            if not isinstance(X, SiloData) or X.blocks is not None:
+                raise TypeError(f"X must be a SiloData in memory, whose {_BY_SILOS}")
+            silos = X
+        trust_model = trust or "central"
+        if trust_model not in ("central", "silo"):
+            raise ValueError(f"trust must be 'central' or 'silo', got {trust!r}")
+        colluding = None if colluding is None else whole_number("colluding", colluding, 0)
+        shares = None if silos is None else Shares.of(silos.m, trust_model, colluding, party)
+        return cls(silos, trust_model, shares)
+
+    @property
+    def m(self) -> int:
+        """The number of those who add noise."""
+        return 1 if self.silos is None else self.silos.m
+
+    @property
+    def factor(self) -> float:
+        """The std of the noise of all over that of the noise that counts."""
+        return math.sqrt(self.m / (1 if self.shares is None else self.m - self.shares.colluding))
+
+    @property
+    def declared(self) -> dict[str, int]:
+        """What the certificate says of them."""
+        declared = {} if self.silos is None else {"silos": self.m}
+        return declared | ({} if self.shares is None else {"colluding": self.shares.colluding})
+
+    def sizes(self, size: int, *, add_remove: bool) -> list[int]:
+        """Return the public numbers of records, of each silo where it sends a message."""
+        if self.silos is None or self.trust != "silo":
+            return [size]
+        return [size] * self.m if add_remove else self.silos.sizes.tolist()
+
+
+@dataclass(frozen=True)
+class _Released:
+    """Noisy sums over the bins with these edges, their std, and what `release_pairs` returns."""
+
+    edges: FloatArray
+    sums: FloatArray
+    std: float
+    pairs: tuple[float, float, float, float] | None
+
+
+@dataclass(frozen=True)
+class _Scoring:
+    """What is scored and how; `size` is that of all silos, or, to add or remove, public."""
+
+    records: Records
+    threshold: float
+    bins: int | None
+    confidence: float
+    size: int
+    add_remove: bool
+
+    def released(
+        self, run: ChargedReleases, noise: _Noise, rng: int | NoiseStream | None
+    ) -> _Released:
+        """Release the pairs where they can be counted, and the sums."""
+        records, one = self.records, noise.silos is None and not self.add_remove
+        with_pairs = records.two and one and 2 <= self.size <= MOST_RECORDS
+        mu_pairs, mu_sums = 0.0, run.record_mu
+        if with_pairs:
+            mu_pairs, mu_sums = split_budget(run.record_mu, (_PAIRS, 1.0 - _PAIRS), (1, 1))
+        _warn_of_noise(self.size, run.record_mu / noise.factor)
+        bins, pairs = self.bins, None
+        most = records.dim(_MOST + 1 if bins is None else bins + 1) + 2
+        with run.charged(EVALUATE, noise.m * most, rng) as channel:
+            if with_pairs:
+                pairs = release_pairs(channel, records.predicted, records.y == 1, mu_pairs)
+            if bins is None:
+                positives = 0.25 * self.size if pairs is None else pairs[1]
+                per_bin = (_PER_BIN if with_pairs else _PER_BIN_WITHOUT_PAIRS) * noise.factor
+                bins = 2 * (int(min(max(positives * mu_sums / per_bin, _FEWEST), _MOST)) // 2)
+            edges = edges_of(bins, self.threshold)
+            silos = noise.silos
+            offsets = [0, len(records.y)] if silos is None else silos.offsets.tolist()
+            sizes = noise.sizes(self.size, add_remove=self.add_remove)
+            sums, std = records.sums(edges).release(channel, offsets, sizes, mu_sums)
+        return _Released(edges, sums, std, pairs)
+
+    def of_risks(self, released: _Released, privacy: Certificate) -> Evaluation:
+        """Return the scores of predicted risks."""
+        edges, pairs, confidence = released.edges, released.pairs, self.confidence
+        n = None if self.add_remove else self.size
+        stds = None if pairs is None else pairs[2:]
+        figures = Binned(edges, released.std, self.threshold, n, stds)
+        B, K, risks = len(edges) - 1, len(self.records.classes), self.records.risks
+        binned, counts = released.sums[: 3 * B + 2], released.sums[3 * B + 2 :]
+        table = figures.table_of(binned, None if pairs is None else pairs[:2])
+        total = n or max(round(float(table.cells.sum())), 1)
+        simulate = partial(figures.simulated, table, total)
+        error = {"calibration_error": figures.calibration_error(table)}
+        found = figures.scores(table)
+        scores = with_intervals(found, simulate, confidence, error)
+        # The spread at an error of 0, where no distance is negative, is another one.
+        if found["calibration_error"] <= figures.error_of_right_risks(table, total, confidence):
+            scores["calibration_error"] = replace(scores["calibration_error"], low=0.0)
+        curve, rates = figures.shown_curve(table, confidence) if risks else (None, None)
+        if K > 2:
+            scores = {name: scores[binary] for name, binary in _OF_CLASSES.items()}
+            # Of several classes the Brier score is up to 2.
+            scores["brier"] = Score(*(2.0 * part for part in astuple(scores["brier"])))
+            return Evaluation(scores, confidence, privacy, curve, None, counts.reshape(K, K), rates)
+        if not risks:
+            scores = {name: scores[name] for name in _WITHOUT_RISKS}
+        first = int(np.searchsorted(edges, self.threshold))
+        sides = table.cells[:, :first], table.cells[:, first:]
+        confusion = np.column_stack([side.sum(axis=1) for side in sides])
+        return Evaluation(scores, confidence, privacy, curve, figures.roc(table), confusion, rates)
 
 
 def _warn_of_noise(n: int, mu: float) -> None:
@@ -412,285 +491,8 @@ def _check_study(study: Remote, model: Any, y: object, classes: object) -> None:
         )
 
 
-def _noisy_silos(X: Any, trust: str | None, colluding: int | None) -> SiloData | None:
-    """Return the data whose silos add the noise, or None where who has all records does."""
-    party = X.party if isinstance(X, SiloData) else None
-    if isinstance(X, Remote) or (party is None and trust != "silo" and colluding is None):
-        return None
-    if not isinstance(X, SiloData) or X.blocks is not None:
-        raise TypeError(f"X must be a SiloData in memory, whose {_BY_SILOS}")
-    return X
-
-
 def agreed_arguments(model: SolverResult, **given: Any) -> dict[str, Any]:
     """Return the arguments that the parties of a study agree on, of those of `evaluate`."""
     if given["target_bound"] is None and model.classes is None:
-        given["target_bound"] = _bound_of(model)
+        given["target_bound"] = bound_of(model)
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _of_risks(
-    records: _Records,
-    edges: FloatArray,
-    threshold: float,
-    sums: FloatArray,
-    std: float,
-    pairs: tuple[float, float, float, float] | None,
-    n: int | None,
-    confidence: float,
-    privacy: Certificate,
-) -> Evaluation:
-    stds = None if pairs is None else pairs[2:]
-    figures = Binned(edges, std, threshold, n, stds)
-    B, K = len(edges) - 1, len(records.classes)
-    binned, counts = sums[: 3 * B + 2], sums[3 * B + 2 :]
-    released = figures.table_of(binned, None if pairs is None else pairs[:2])
-    total = n or max(round(float(released.cells.sum())), 1)
-    simulate = partial(figures.simulated, released, total)
-    error = {"calibration_error": figures.calibration_error(released)}
-    found = figures.scores(released)
-    scores = with_intervals(found, simulate, confidence, error)
-    # The spread at an error of 0, where no distance is negative, is not that at the released one.
-    if found["calibration_error"] <= figures.error_of_right_risks(released, total, confidence):
-        scores["calibration_error"] = replace(scores["calibration_error"], low=0.0)
-    curve, rates = figures.shown_curve(released, confidence) if records.risks else (None, None)
-    if K > 2:
-        scores = {name: scores[binary] for name, binary in _OF_CLASSES.items()}
-        half = scores["brier"]  # of several classes the Brier score is up to 2
-        doubled = (2.0 * half.value, 2.0 * half.low, 2.0 * half.high, 2.0 * half.noise_std)
-        scores["brier"] = Score(*doubled)
-        return Evaluation(scores, confidence, privacy, curve, None, counts.reshape(K, K), rates)
-    if not records.risks:
-        scores = {name: scores[name] for name in _WITHOUT_RISKS}
-    first = int(np.searchsorted(edges, threshold))
-    sides = released.cells[:, :first].sum(axis=1), released.cells[:, first:].sum(axis=1)
-    confusion = np.column_stack(sides)
-    return Evaluation(scores, confidence, privacy, curve, figures.roc(released), confusion, rates)
-
-
-@dataclass(frozen=True)
-class _Records:
-    """What a model predicts for records, and their labels from 0, or targets.
-
-    Of two classes `predicted` are risks of the positive one, of models without `risks` a function
-    of the margin; of several they are probabilities (n, K).
-    """
-
-    task: str
-    predicted: FloatArray
-    y: NDArray[Any]
-    classes: NDArray[Any]
-    risks: bool = True
-    middle: float = 0.0
-    bound: float = 1.0
-
-    @classmethod
-    def of(
-        cls,
-        model: Any,
-        X: ArrayLike | SiloData,
-        y: ArrayLike | None,
-        classes: ArrayLike | None,
-        target_bound: float | tuple[float, float] | None,
-    ) -> _Records:
-        """Return predictions and labels of arrays, or of data, whose blocks are read once."""
-        if not isinstance(X, SiloData):
-            if y is None:
-                cure = "pass the labels of the records, or a SiloData, which has them"
-                if getattr(model, "schema", None) is not None:
-                    cure = "pass model.schema.labels(X), the labels of a raw table"
-                raise ValueError(f"y must be given, got None: {cure}")
-            return cls._of_arrays(model, X, y, classes, target_bound)
-        parts = [
-            cls._of_arrays(model, part.X, _labels_of(part), classes, target_bound)
-            for part in _parts_of(X, y)
-        ]
-        if (n := sum(len(part.y) for part in parts)) != X.n and X.party is None:
-            raise ValueError(f"blocks must hold the same {X.n} records in every pass, got {n}")
-        predicted, numbers = (
-            np.concatenate(arrays)
-            for arrays in zip(*((part.predicted, part.y) for part in parts), strict=True)
-        )
-        return replace(parts[0], predicted=predicted, y=numbers)
-
-    @classmethod
-    def _of_arrays(
-        cls,
-        model: Any,
-        X: ArrayLike,
-        y: ArrayLike,
-        classes: ArrayLike | None,
-        target_bound: float | tuple[float, float] | None,
-    ) -> _Records:
-        known = getattr(model, "classes", None) if isinstance(model, SolverResult) else None
-        known = getattr(model, "classes_", None) if known is None else known
-        if isinstance(model, SolverResult) and known is None:
-            if classes is not None:
-                raise ValueError("classes must be None for a model of real targets")
-            if target_bound is None:
-                target_bound = _bound_of(model)
-            return cls._of_targets(model, X, y, target_bound)
-        if known is not None and classes is not None:
-            raise ValueError("classes must be None where the model says them")
-        if target_bound is not None:
-            if known is not None or classes is not None:
-                raise ValueError("target_bound must be None for a model of classes")
-            return cls._of_targets(model, X, y, target_bound)
-        known = classes if known is None else known
-        if known is None:
-            raise ValueError(
-                "classes must be given for a model without classes_, or target_bound for a "
-                "model of real targets"
-            )
-        predicted, risks = _predicted(model, X)
-        n = predicted.shape[0] if predicted.ndim else 0
-        known = declared_labels(known)
-        task: Any = "classification" if len(known) == 2 else "multiclass"
-        numbers, _, found = targets(checked_labels(y, n), task, known)
-        assert found is not None
-        if task == "classification":
-            if predicted.shape in {(n, 1), (n, 2)}:
-                predicted = predicted[:, -1]
-            numbers = 0.5 * (numbers + 1.0)
-        elif len(found) > _MOST_CLASSES:
-            raise ValueError(f"classes must be at most {_MOST_CLASSES} labels, got {len(found)}")
-        _check("probabilities", predicted, (n,) if task == "classification" else (n, len(found)))
-        return cls(task, np.clip(predicted, 0.0, 1.0), numbers.astype(np.int64), found, risks)
-
-    @classmethod
-    def _of_targets(cls, model: Any, X: ArrayLike, y: ArrayLike, target_bound: Any) -> _Records:
-        half, middle = target_bounds(target_bound)
-        if not 1.0 / _LARGEST_BOUND <= half <= _LARGEST_BOUND:
-            raise ValueError(
-                f"target_bound must be from {1.0 / _LARGEST_BOUND:g} to {_LARGEST_BOUND:g}, or "
-                f"half of the distance of a pair, got {target_bound}"
-            )
-        predicted = _numbers(_function(model, "predict")(X))
-        n = predicted.shape[0] if predicted.ndim else 0
-        numbers = targets(checked_labels(y, n), "regression")[0]
-        _check("predictions", predicted, (len(numbers),))
-        return cls("regression", predicted, numbers, np.empty(0), True, middle, half)
-
-    @property
-    def two(self) -> bool:
-        return self.task == "classification"
-
-    def taken(self, rows: IntArray) -> _Records:
-        """Return some of the records."""
-        return replace(self, predicted=self.predicted[rows], y=self.y[rows])
-
-    def dim(self, bins: int) -> int:
-        """Return the number of sums with so many bins."""
-        if self.task == "regression":
-            return 4
-        return 3 * bins + 2 + (0 if self.two else len(self.classes) ** 2)
-
-    def sums(self, edges: FloatArray) -> Sums:
-        if self.task == "regression":
-            return of_targets(self.predicted, self.y, self.middle, self.bound)
-        of = of_two_classes if self.two else of_several_classes
-        return of(self.predicted, self.y, edges)
-
-    def declared(self, threshold: float, bins: int) -> dict[str, Any]:
-        """Return what the certificate says beside the task and the size."""
-        if self.task == "regression":
-            return {"target_bound": self.bound, "target_middle": self.middle}
-        labels = [str(label) for label in self.classes]
-        return {"labels": labels, "bins": bins, "threshold": threshold}
-
-
-def _parts_of(data: SiloData, y: ArrayLike | None) -> Iterable[SiloData]:
-    """Return the blocks of data, which are one where they are in memory."""
-    if y is not None:
-        raise ValueError("y must be None beside a SiloData, which has labels")
-    if data.is_weighted or data.persons is not None:
-        raise ValueError(
-            "X must have neither weight, margin_offset nor person, got a SiloData with them: give "
-            "arrays, and person= and max_records="
-        )
-    if data.blocks is None:
-        return [data]
-    if not isinstance(data.blocks, BlockRows):
-        raise TypeError(
-            "X must be read in this process for this, got records on a cluster: give those of "
-            "dpkern.read_parquet or SiloData.from_blocks"
-        )
-    return data.blocks.blocks()
-
-
-def _labels_of(data: SiloData) -> NDArray[Any]:
-    """Return labels as they were given, or targets."""
-    if data.classes is None:
-        return np.asarray(data.y + data.transform.target_middle)
-    y = data.y if data.task == "multiclass" else 0.5 * (data.y + 1.0)
-    return np.asarray(data.classes[y.astype(np.intp)])
-
-
-def _predicted(model: Any, X: ArrayLike) -> tuple[FloatArray, bool]:
-    """Return probabilities, and whether they are: else a function of a model's margins."""
-    if isinstance(model, SolverResult):
-        if model.predicts_probabilities:
-            return model.predict_proba(X), True
-        z = model.decision_function(X)
-        if z.ndim == 2:
-            raise ValueError("model must predict probabilities where there are several classes")
-        return 0.5 + 0.5 * z / (1.0 + np.abs(z)), False
-    return _numbers(_function(model, "predict_proba")(X)), True
-
-
-def _function(model: Any, method: str) -> Callable[[Any], Any]:
-    function: Callable[[Any], Any] = getattr(model, method, model)
-    if not callable(function) or isinstance(function, type):
-        cure = ""
-        if method == "predict_proba" and hasattr(model, "predict"):
-            cure = (
-                ", which predicts labels: for their accuracy, give a function that returns whether "
-                "a row's label is the positive one (of several classes a row of 0 and one 1), and "
-                "classes"
-            )
-        raise TypeError(
-            f"model must be a SolverResult, have {method}, or be a function, got "
-            f"{getattr(model, '__name__', type(model).__name__)}{cure}"
-        )
-    return function
-
-
-def _numbers(predicted: Any) -> FloatArray:
-    """Return predictions as real numbers; raise TypeError for any others."""
-    try:
-        values = np.asarray(predicted)
-        if values.dtype.kind not in "biuf":
-            raise TypeError
-        return values.astype(np.float64)
-    except (TypeError, ValueError) as error:  # values are private, and not shown
-        raise TypeError("model must predict an array of real numbers, got others") from error
-
-
-def _inner(name: str, value: float) -> float:
-    """Return a probability that is not so near to 0 or 1 that a difference is no number."""
-    number = probability(name, value)
-    if not _NEAREST <= number <= 1.0 - _NEAREST:
-        raise ValueError(f"{name} must be from {_NEAREST:g} to 1 - {_NEAREST:g}, got {number!r}")
-    return number
-
-
-def _bound_of(model: SolverResult) -> tuple[float, float]:
-    bound = model.privacy.declared.get("target_bound")
-    if not isinstance(bound, int | float):
-        raise ValueError("target_bound must be given for a model that was fitted without one")
-    middle = model.transform.target_middle
-    return middle - bound, middle + bound
-
-
-def _check(what: str, values: FloatArray, shape: tuple[int, ...]) -> None:
-    if values.shape != shape:
-        raise ValueError(f"model must predict {what} of shape {shape}, got {values.shape}")
-    if not values.size:
-        return
-    bad = int(np.count_nonzero(~np.isfinite(values)))
-    if bad:
-        raise ValueError(f"model must predict finite {what}, got {counted(bad, 'other')}")
-    if what == "probabilities" and (values.min() < -1e-6 or values.max() > 1.0 + 1e-6):
-        raise ValueError("model must predict probabilities, from 0 to 1, got others")
-    if values.ndim == 2 and np.abs(values.sum(axis=1) - 1.0).max() > _OFF:
-        raise ValueError("model must predict probabilities that add up to 1, got others")

@@ -13,19 +13,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpkern._html import table
-from dpkern._numbers import count as whole_number
-from dpkern._numbers import probability
+from dpkern._numbers import inner
 from dpkern._text import aligned, rounded_up
 from dpkern._typing import FloatArray, IntArray
 from dpkern.data.labels import labels
-from dpkern.evaluation.evaluate import HELD_OUT, PUBLIC_SIZE, ROW_WISE, Evaluation
+from dpkern.evaluation.evaluate import HELD_OUT, ROW_WISE, Evaluation
 from dpkern.evaluation.figures import FEWEST, Score
 from dpkern.evaluation.sums import LARGER, Sums
 from dpkern.models.hazards import cells_of, checked_edges, comparable_pairs
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.privacy.certificate.identity import NOT_STATED
-from dpkern.privacy.charged import ChargedReleases
+from dpkern.privacy.charged import ChargedReleases, size_notes, stated_size
 from dpkern.privacy.mechanisms.concordance import MOST_RECORDS, release_comparable
 
 #: The curve of all people, where there are no groups.
@@ -209,11 +208,8 @@ def survival_curve(
     """
     run = ChargedReleases(budget, accountant, neighbours=neighbours)
     points = checked_edges("edges", list(edges) if isinstance(edges, range) else edges)
-    z = _quantile(confidence)
-    add_remove, cells = neighbours == "add_remove", cells_of(time, event, points)
-    if add_remove != (public_size is not None):
-        need = "given" if add_remove else "None"
-        raise ValueError(f"public_size must be {need} with neighbours {neighbours!r}")
+    z, stated = _quantile(confidence), stated_size(public_size, neighbours)
+    cells = cells_of(time, event, points)
     if not (n := len(cells)):
         raise ValueError("time must hold at least one person, got none")
     names, group = _groups(groups, levels, n)
@@ -222,20 +218,20 @@ def survival_curve(
         raise ValueError(
             f"edges and levels must make at most {_MOST_CELLS} cells, got {shape[0] * shape[1]}"
         )
-    size = n if public_size is None else whole_number("public_size", public_size)
     sums, mu = _counts(group * shape[1] + cells, shape[0] * shape[1]), run.record_mu
     with run.charged("survival_curve", sums.dim, rng) as channel:
-        noisy, std = sums.release(channel, (0, n), (size,), mu)
+        noisy, std = sums.release(channel, (0, n), (stated or n,), mu)
     privacy = run.certificate(
-        {"edges": points, "groups": names, "size": size},
+        {"edges": points, "groups": names, "size": stated or n},
         sources=dict.fromkeys(("edges", "groups"), NOT_STATED),
-        notes=(PUBLIC_SIZE,) if add_remove else (),
+        notes=size_notes(stated),
     )
     counts = noisy.reshape(shape)
-    if not add_remove:
+    if stated is None:
         counts = counts + (n - counts.sum()) / counts.size
     with np.errstate(all="ignore"):
-        curves = _curves(np.asarray(points), counts, std, None if add_remove else n, z, confidence)
+        public = n if stated is None else None
+        curves = _curves(np.asarray(points), counts, std, public, z, confidence)
     return SurvivalCurves(dict(zip(names, curves, strict=True)), confidence, std, privacy)
 
 
@@ -305,9 +301,7 @@ def concordance_index(
 
 def _quantile(confidence: float) -> float:
     """Return the deviations of a normal distribution that hold the probability."""
-    if not 1e-9 <= probability("confidence", confidence) <= 1.0 - 1e-9:
-        raise ValueError(f"confidence must be from 1e-9 to 1 - 1e-9, got {confidence!r}")
-    return NormalDist().inv_cdf(0.5 + 0.5 * confidence)
+    return NormalDist().inv_cdf(0.5 + 0.5 * inner("confidence", confidence))
 
 
 def _groups(

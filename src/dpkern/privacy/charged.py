@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpkern._numbers import count
 from dpkern.privacy.accountant.accountant import CHARGED, Accountant
 from dpkern.privacy.accountant.profiles import Bound
 from dpkern.privacy.certificate.certificate import Certificate
@@ -20,6 +21,26 @@ from dpkern.stream import NoiseStream
 
 if TYPE_CHECKING:
     from dpkern.party import Party
+
+
+_PUBLIC_SIZE = (
+    "add or remove: a declared number of records stands for that of the data, which is private; "
+    "taken as public that there are fewer than 2^31"
+)
+
+
+def stated_size(public_size: int | None, neighbours: str) -> int | None:
+    """Return the number that stands for that of the records, None where theirs is public."""
+    add_remove = neighbours == "add_remove"
+    if add_remove != (public_size is not None):
+        need = "given" if add_remove else "None"
+        raise ValueError(f"public_size must be {need} with neighbours {neighbours!r}")
+    return None if public_size is None else count("public_size", public_size)
+
+
+def size_notes(stated: int | None) -> tuple[str, ...]:
+    """Return what a certificate says of a number that `stated_size` returns."""
+    return () if stated is None else (_PUBLIC_SIZE,)
 
 
 class ChargedReleases:
