@@ -71,15 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    entries = arguments.solvers or compared(SOLVERS)
-    variants = {entry: _variants(entry) for entry in entries}
-    if not (arguments.all or arguments.solvers):
-        variants = {name: [(name, _TRUST)] for name in entries if (name, _TRUST) in variants[name]}
-    solvers = dict.fromkeys(solver for pairs in variants.values() for solver, _ in pairs)
-    known = dict.fromkeys(name for solver in solvers for name in _solvers.options(solver))
-    if any(item.partition("=")[0] == "trust" for item in arguments.set):
-        raise ValueError("trust cannot be set here; name it as in --solvers gradient_descent:silo")
-    given = _arguments.given_parameters(arguments, known, "these solvers")
+    variants = _entries(arguments)
+    given = _given(arguments, variants)
     budgets = [Budget(epsilon=epsilon, delta=arguments.delta) for epsilon in arguments.epsilons]
     if not arguments.no_plot:
         _output.refuse_picture(
@@ -108,17 +101,12 @@ def run(arguments: argparse.Namespace) -> None:
             ("draws", f"{comparison.draws} runs per row, each with fresh noise"),
         ]
     )
-    title, majority = f"test {_output.metric(data.task)}", None
-    judged = _Judged(title, None)
-    if data.task != "regression":
-        counts = np.unique(test[1], return_counts=True)[1]
-        majority = float(counts.max() / len(test[1]))
-        judged = _Judged(title, ("majority class", majority))
-        if _RARE < majority < 1.0:
-            judged = _Judged("test AUC", ("chance", 0.5), by_area=True)
-            share = f"as the larger class has {100.0 * majority:.0f} % of the test records"
-            why = f"area under the ROC curve (AUC), {share}: accuracy hardly tells solvers apart"
-            print_lines([("score", why)])
+    majority = None if data.task == "regression" else _majority(test[1])
+    judged = _judged(data.task, majority)
+    if majority is not None and judged.by_area:
+        share = f"as the larger class has {100.0 * majority:.0f} % of the test records"
+        why = f"area under the ROC curve (AUC), {share}: accuracy hardly tells solvers apart"
+        print_lines([("score", why)])
     try:
         comparison.run(plan)
     finally:
@@ -126,7 +114,7 @@ def run(arguments: argparse.Namespace) -> None:
         if comparison.rows:
             print()
             if arguments.all:
-                _print_table(comparison.rows, title, majority)
+                _print_table(comparison.rows, _title(data.task), majority)
             else:
                 _print_summary(judged.rows(comparison.rows), judged)
         print()
@@ -136,21 +124,28 @@ def run(arguments: argparse.Namespace) -> None:
         raise ValueError(f"{failed} of the solvers failed: {comparison.failures[0]}")
     rows = judged.rows(comparison.rows)
     if not arguments.no_plot:
-        try:
-            plot_compare(
-                _drawn(rows, judged, None if arguments.all else _LISTED),
-                arguments.plot,
-                metric=judged.name,
-                title=f"{source.name}, {split}",
-                level=judged.level,
-                defaults=_defaults(rows),
-            )
-        except ImportError:
-            drawn = "none: matplotlib is missing; pip install 'dpkern[plot]'"
-        else:
-            drawn = arguments.plot
-        print_lines([("plot", drawn)])
+        _draw(rows, judged, arguments, f"{source.name}, {split}")
     print_lines([("answer", _answer(rows, judged))])
+
+
+def _entries(arguments: argparse.Namespace) -> dict[str, list[tuple[str, str]]]:
+    """Return (solver, trust) of every entry that is asked for, else of all that are compared."""
+    entries = arguments.solvers or compared(SOLVERS)
+    variants = {entry: _variants(entry) for entry in entries}
+    if arguments.all or arguments.solvers:
+        return variants
+    return {name: [(name, _TRUST)] for name in entries if (name, _TRUST) in variants[name]}
+
+
+def _given(
+    arguments: argparse.Namespace, variants: dict[str, list[tuple[str, str]]]
+) -> dict[str, Any]:
+    """Return the parameters that are set for all solvers which have them."""
+    solvers = dict.fromkeys(solver for pairs in variants.values() for solver, _ in pairs)
+    known = dict.fromkeys(name for solver in solvers for name in _solvers.options(solver))
+    if any(item.partition("=")[0] == "trust" for item in arguments.set):
+        raise ValueError("trust cannot be set here; name it as in --solvers gradient_descent:silo")
+    return _arguments.given_parameters(arguments, known, "these solvers")
 
 
 def _variants(entry: str) -> list[tuple[str, str]]:
@@ -207,6 +202,24 @@ class _Judged:
             for row in rows
             if row.area is not None
         ]
+
+
+def _title(task: str) -> str:
+    return f"test {_output.metric(task)}"
+
+
+def _majority(labels: Any) -> float:
+    """Return the share of the largest class."""
+    return float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+
+
+def _judged(task: str, majority: float | None) -> _Judged:
+    """Return the score of a task, which is the area where accuracy hardly tells solvers apart."""
+    if majority is None:
+        return _Judged(_title(task), None)
+    if not _RARE < majority < 1.0:
+        return _Judged(_title(task), ("majority class", majority))
+    return _Judged("test AUC", ("chance", 0.5), by_area=True)
 
 
 @dataclass(frozen=True)
@@ -524,6 +537,26 @@ def _drawn(rows: Sequence[CompareRow], judged: _Judged, most: int | None) -> lis
     kept = _ranked(rows, judged, most)
     noisy = [row for row in noisy if (row.solver, row.trust) in kept]
     return exact + sorted(noisy, key=lambda row: kept.index((row.solver, row.trust)))
+
+
+def _draw(
+    rows: Sequence[CompareRow], judged: _Judged, arguments: argparse.Namespace, title: str
+) -> None:
+    """Draw the rows, and print where."""
+    try:
+        plot_compare(
+            _drawn(rows, judged, None if arguments.all else _LISTED),
+            arguments.plot,
+            metric=judged.name,
+            title=title,
+            level=judged.level,
+            defaults=_defaults(rows),
+        )
+    except ImportError:
+        drawn = "none: matplotlib is missing; pip install 'dpkern[plot]'"
+    else:
+        drawn = arguments.plot
+    print_lines([("plot", drawn)])
 
 
 def _answer(rows: Sequence[CompareRow], judged: _Judged) -> str:
