@@ -275,88 +275,106 @@ def plan(
     >>> plan.best.solver
     'gradient_descent'
     """
-    n, d, m, K = count("n", n), count("d", d), count("m", m), count("n_classes", n_classes, 2)
+    n, d = count("n", n), count("d", d)
     check_budget(budget)
-    bound, phi = positive("row_bound", row_bound), get_loss(loss)
-    l2, largest = not_negative("l2", l2), target_bounds(target_bound)[0]
-    if phi.task == "classification" and largest != 1.0:
-        raise ValueError(f"target_bound must be 1 for labels, got {largest!r}")
-    check_choice("trust", trust, ("central", "silo"))
-    check_choice("neighbours", neighbours, ("replace_one", "add_remove"))
-    if transport is not None:
-        check_choice("transport", transport, tuple(_TRANSPORTS))
-    if m > n:
-        raise ValueError(f"m must be at most the {n} records, got {m}")
-    if not isinstance(inference, bool | np.bool_):
-        raise TypeError(f"inference must be True or False, got {inference!r}")
-    if inference:
-        _check_inference(phi, trust, K, l2, transport)
-    if not math.isfinite(phi.smoothness):
-        raise ValueError(f"loss must have a bounded second derivative, got {phi.name!r}")
-    if rate is not None and not (inference and (phi.task == "classification" or phi.log_link)):
-        why = "two classes or counts" if inference else "inference=True"
-        raise ValueError(f"rate must be left out without {why}, got {rate!r}")
-    if K > 2 and phi.name != "logistic":
-        raise ValueError(f"loss must be 'logistic' for {K} classes, got {phi.name!r}")
-    numbers = PublicNumbers.of(
-        margin_scale(phi, bound, dim=d, target=largest)
-        if K == 2
-        else softmax_scale(K, bound, dim=d),
-        budget,
-        neighbours=neighbours,
-        weight=(math.sqrt(m) if trust == "silo" else 1.0) / n,
-        penalty_smoothness=l2,
-        smallest=n // m,
-        trust=trust,
-        labels=phi.task == "classification" or phi.log_link,
-        target_bound=largest,
-        penalty=l2,
-        pull=l2,
+    asked = _Asked(
+        positive("row_bound", row_bound),
+        get_loss(loss),
+        count("m", m),
+        trust,
+        neighbours,
+        not_negative("l2", l2),
+        count("n_classes", n_classes, 2),
+        target_bounds(target_bound)[0],
+        transport,
+        inference,
+        rate,
     )
-    arguments = {
-        "row_bound": bound,
-        "loss": phi,
-        "m": m,
-        "trust": trust,
-        "neighbours": neighbours,
-        "l2": l2,
-        "n_classes": K,
-        "target_bound": largest,
-        "transport": transport,
-        "inference": inference,
-        "rate": rate,
-    }
+    asked.check(n)
+    numbers, phi = asked.numbers(n, d, budget), asked.loss
     if inference:
         found = forecast(numbers, phi, n, _rate(phi, rate), budget.delta)
-        return Plan(n, d, budget, (), arguments, found)
-    # Hidden local steps have no bound for added records, nor for other than linear models.
-    hidden_sizes = neighbours == "add_remove"
-    planner = _Planner(
-        numbers,
-        n,
-        K,
-        m,
-        stated={"trust": trust, "neighbours": neighbours, "budget": budget, "calibration": "sound"},
-        transport=transport,
-        recalibrated=phi.name == "logistic" or phi.task == "regression",
-        pace=seconds_of_an_entry(n, d),
-    )
-    rows = [
-        planner.row(name)
-        for name, solver in SOLVERS.items()
-        if trust in solver.declaration.trusts
-        and (K == 2 or solver.declaration.models == "any")
-        and neighbours in solver.declaration.neighbours
-        and not (trust in solver.declaration.hidden and (hidden_sizes or K > 2))
-        and (solver.declaration.gaussian or budget.epsilon is not None)
-        and (solver.declaration.federated or transport is None)
-        and solver.declaration.error
-        and solver.declaration.seconds
-    ]
-    exact = K == 2 and phi.name == "squared" and moments_suffice(numbers)
-    first = chosen(trust, "softmax" if K > 2 else None, moments=exact)
+        return Plan(n, d, budget, (), vars(asked), found)
+    planner = _Planner(asked, numbers, n, budget, pace=seconds_of_an_entry(n, d))
+    rows = [planner.row(name) for name in SOLVERS if planner.takes(SOLVERS[name].declaration)]
+    exact = asked.n_classes == 2 and phi.name == "squared" and moments_suffice(numbers)
+    first = chosen(trust, "softmax" if asked.n_classes > 2 else None, moments=exact)
     order = sorted(rows, key=lambda row: (row.solver != first, row.error))
-    return Plan(n, d, budget, tuple(order), arguments)
+    return Plan(n, d, budget, tuple(order), vars(asked))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The arguments of `plan` beside the numbers and the budget."""
+
+    row_bound: float
+    loss: Loss
+    m: int
+    trust: str
+    neighbours: str
+    l2: float
+    n_classes: int
+    target_bound: float
+    transport: str | None
+    inference: bool
+    rate: float | None
+
+    def check(self, n: int) -> None:
+        """Raise TypeError or ValueError for arguments that do not go together."""
+        phi, K, is_labels = self.loss, self.n_classes, self.loss.task == "classification"
+        if is_labels and self.target_bound != 1.0:
+            raise ValueError(f"target_bound must be 1 for labels, got {self.target_bound!r}")
+        check_choice("trust", self.trust, ("central", "silo"))
+        check_choice("neighbours", self.neighbours, ("replace_one", "add_remove"))
+        if self.transport is not None:
+            check_choice("transport", self.transport, tuple(_TRANSPORTS))
+        if self.m > n:
+            raise ValueError(f"m must be at most the {n} records, got {self.m}")
+        if not isinstance(self.inference, bool | np.bool_):
+            raise TypeError(f"inference must be True or False, got {self.inference!r}")
+        if self.inference:
+            self._check_inference()
+        if not math.isfinite(phi.smoothness):
+            raise ValueError(f"loss must have a bounded second derivative, got {phi.name!r}")
+        if self.rate is not None and not (self.inference and (is_labels or phi.log_link)):
+            why = "two classes or counts" if self.inference else "inference=True"
+            raise ValueError(f"rate must be left out without {why}, got {self.rate!r}")
+        if K > 2 and phi.name != "logistic":
+            raise ValueError(f"loss must be 'logistic' for {K} classes, got {phi.name!r}")
+
+    def _check_inference(self) -> None:
+        """Refuse arguments with which there are no standard errors, or no forecast of them."""
+        phi = self.loss
+        for name, value, must in (
+            ("loss", phi.name, ESTIMATED),
+            ("trust", self.trust, ("central",)),
+            ("n_classes", self.n_classes, (2,)),
+            ("l2", self.l2, (0.0,)),
+            ("transport", self.transport, (None,)),
+        ):
+            if value not in must:
+                allowed = " or ".join(map(repr, must))
+                raise ValueError(f"{name} must be {allowed} with inference=True, got {value!r}")
+        if phi.log_link and math.isinf(phi.lipschitz):
+            raise ValueError("loss must have a max_target with inference=True, got one without it")
+
+    def numbers(self, n: int, d: int, budget: Budget) -> PublicNumbers:
+        phi, K, bound = self.loss, self.n_classes, self.row_bound
+        return PublicNumbers.of(
+            margin_scale(phi, bound, dim=d, target=self.target_bound)
+            if K == 2
+            else softmax_scale(K, bound, dim=d),
+            budget,
+            neighbours=self.neighbours,
+            weight=(math.sqrt(self.m) if self.trust == "silo" else 1.0) / n,
+            penalty_smoothness=self.l2,
+            smallest=n // self.m,
+            trust=self.trust,
+            labels=phi.task == "classification" or phi.log_link,
+            target_bound=self.target_bound,
+            penalty=self.l2,
+            pull=self.l2,
+        )
 
 
 def _rate(phi: Loss, rate: float | None) -> float:
@@ -371,57 +389,52 @@ def _rate(phi: Loss, rate: float | None) -> float:
     return rate
 
 
-def _check_inference(phi: Loss, trust: str, K: int, l2: float, transport: str | None) -> None:
-    """Refuse arguments with which there are no standard errors, or no forecast of them."""
-    for name, value, must in (
-        ("loss", phi.name, ESTIMATED),
-        ("trust", trust, ("central",)),
-        ("n_classes", K, (2,)),
-        ("l2", l2, (0.0,)),
-        ("transport", transport, (None,)),
-    ):
-        if value not in must:
-            allowed = " or ".join(map(repr, must))
-            raise ValueError(f"{name} must be {allowed} with inference=True, got {value!r}")
-    if phi.log_link and math.isinf(phi.lipschitz):
-        raise ValueError("loss must have a max_target with inference=True, got one without it")
-
-
 @dataclass(frozen=True)
 class _Planner:
     """Predicts runs of solvers on data with the same public numbers.
 
     Attributes
     ----------
+    asked : _Asked
     numbers : PublicNumbers
-    n, n_classes, m : int
-        Numbers of records, of classes and of silos.
-    stated : dict
-        Arguments that all solvers are given.
-    transport : str or None
-        How silos in processes of their own reach each other.
-    recalibrated : bool
-        Whether a part of the budget is for a recalibration.
+    n : int
+        Number of records.
+    budget : Budget
     pace : float
         Seconds that a gradient takes for an entry of the records.
     """
 
+    asked: _Asked
     numbers: PublicNumbers
     n: int
-    n_classes: int
-    m: int
-    stated: dict[str, Any]
-    transport: str | None
-    recalibrated: bool
+    budget: Budget
     pace: float
+
+    def takes(self, solver: Declaration) -> bool:
+        """Return whether a solver applies, and has constants to be predicted by."""
+        trust, neighbours, K = self.asked.trust, self.asked.neighbours, self.asked.n_classes
+        # Hidden local steps have no bound for added records, nor for other than linear models.
+        unbounded = trust in solver.hidden and (neighbours == "add_remove" or K > 2)
+        return bool(
+            trust in solver.trusts
+            and (K == 2 or solver.models == "any")
+            and neighbours in solver.neighbours
+            and not unbounded
+            and (solver.gaussian or self.budget.epsilon is not None)
+            and (solver.federated or self.asked.transport is None)
+            and solver.error
+            and solver.seconds
+        )
 
     def row(self, name: str) -> Planned:
         """Return the settings of a solver and what they lead to."""
-        declaration, d, K = SOLVERS[name].declaration, self.numbers.dim, self.n_classes
+        declaration, d, K = SOLVERS[name].declaration, self.numbers.dim, self.asked.n_classes
         assert declaration.error
         assert declaration.seconds
-        given = {k: o.default for k, o in (SHARED | declaration.own).items()} | self.stated
-        if self.numbers.trust == "silo" or self.transport is not None:
+        asked = {name: getattr(self.asked, name) for name in ("trust", "neighbours")}
+        stated = asked | {"budget": self.budget, "calibration": "sound"}
+        given = {k: o.default for k, o in (SHARED | declaration.own).items()} | stated
+        if self.numbers.trust == "silo" or self.asked.transport is not None:
             given |= declaration.of_silos
         share = self._share(declaration, given)
         numbers = replace(self.numbers, mu=math.sqrt(1.0 - share.value) * self.numbers.mu)
@@ -462,10 +475,12 @@ class _Planner:
     def _share(self, declaration: Declaration, given: Mapping[str, Any]) -> Share:
         """Return the share of mu^2 for a recalibration."""
         secret = given.get("sampling") == AMPLIFIES[given["neighbours"]]
-        if secret or not self.recalibrated:
+        if secret or not (
+            self.asked.loss.name == "logistic" or self.asked.loss.task == "regression"
+        ):
             return Share(0.0)
-        numbers, K = self.numbers, self.n_classes
-        power = power_of_run(self.n, self.m, numbers.trust, numbers.mu)
+        numbers, K = self.numbers, self.asked.n_classes
+        power = power_of_run(self.n, self.asked.m, numbers.trust, numbers.mu)
         if numbers.log_link or not numbers.labels:
             return Share.of_targets(power, numbers.dim, declaration)
         d = numbers.dim if K == 2 else K * numbers.dim
@@ -473,11 +488,11 @@ class _Planner:
 
     def _seconds_of_messages(self, exchanges: int, size: int, *, hessians: bool) -> float:
         """Return the seconds for so many messages of every silo, of gradients and of Hessians."""
-        if self.transport is None:
+        if self.asked.transport is None:
             return 0.0
-        of_silo, of_number = _TRANSPORTS[self.transport]
+        of_silo, of_number = _TRANSPORTS[self.asked.transport]
         sizes = [size, size * (size + 1) // 2][: 1 + hessians]
-        return exchanges * self.m * sum(of_silo + of_number * size for size in sizes)
+        return exchanges * self.asked.m * sum(of_silo + of_number * size for size in sizes)
 
 
 def excess_risk(
