@@ -106,20 +106,8 @@ def glm_descent(
     if start.ndim not in (1, 2) or start.shape[-1] != data.d:
         raise ValueError(f"w must have shape ({data.d},) or (k, {data.d}), got {start.shape}")
     k = 1 if start.ndim == 1 else len(start)
-    eta = _rounds("step_size", step_size, k)
-    eta = checked.positive_array("step_size", eta, eta.shape)
-    gamma = eta if prox_step is None else _rounds("prox_step", prox_step, k)
-    if gamma.shape != eta.shape:
-        raise ValueError(f"prox_step must have one number for each round, got {gamma.shape[1]}")
-    if not np.all(gamma >= 0.0):
-        raise ValueError("prox_step must be at least 0, got an entry that is not")
-    beta = checked.per_silo("momentum", momentum, k)
-    if not np.all((beta >= 0.0) & (beta < 1.0)):
-        raise ValueError("momentum must lie in [0, 1), got a number that does not")
-    previous = start if before is None else checked.finite_array("before", before)
-    if previous.shape != start.shape:
-        raise ValueError(f"before must have the shape {start.shape} of w, got {previous.shape}")
-    points = start + (beta if start.ndim == 1 else beta[:, np.newaxis]) * (start - previous)
+    eta, gamma = _steps(step_size, prox_step, k)
+    beta, points = _first_points(start, before, momentum)
     factors = checked.per_silo("l2", l2, k)
     for value in factors.tolist():
         not_negative("l2", value)
@@ -129,7 +117,6 @@ def glm_descent(
         gamma = gamma * strength
         checked.require_prox(prox, penalized, "prox_step", float(gamma.max()))
     grid = None if grid is None else checked.per_silo("grid", grid, k)
-    points = np.atleast_2d(points)
     _, clips, chosen = several_models(data, points, "clip", clip, grid)
     if k > 1 and (math.isinf(clips[0]) or checked.is_custom(loss)):
         raise ValueError("w must be one model where clip is infinite or the loss a custom one")
@@ -164,6 +151,33 @@ def glm_descent(
         )
         # fmt: on
     return out[0] if start.ndim == 1 else out
+
+
+def _steps(
+    step_size: ArrayLike, prox_step: ArrayLike | None, k: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return the steps of the gradient and of the prox, shape (k, T)."""
+    eta = _rounds("step_size", step_size, k)
+    eta = checked.positive_array("step_size", eta, eta.shape)
+    gamma = eta if prox_step is None else _rounds("prox_step", prox_step, k)
+    if gamma.shape != eta.shape:
+        raise ValueError(f"prox_step must have one number for each round, got {gamma.shape[1]}")
+    if not np.all(gamma >= 0.0):
+        raise ValueError("prox_step must be at least 0, got an entry that is not")
+    return eta, gamma
+
+
+def _first_points(
+    start: FloatArray, before: ArrayLike | None, momentum: ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """Return beta of every model, and the points (k, d) of the first round."""
+    beta = checked.per_silo("momentum", momentum, len(np.atleast_2d(start)))
+    if not np.all((beta >= 0.0) & (beta < 1.0)):
+        raise ValueError("momentum must lie in [0, 1), got a number that does not")
+    previous = start if before is None else checked.finite_array("before", before)
+    if previous.shape != start.shape:
+        raise ValueError(f"before must have the shape {start.shape} of w, got {previous.shape}")
+    return beta, np.atleast_2d(start + beta[:, np.newaxis] * np.atleast_2d(start - previous))
 
 
 def _rounds(name: str, value: ArrayLike, k: int) -> FloatArray:
