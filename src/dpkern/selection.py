@@ -207,12 +207,23 @@ def select(
     measure = _Measure.of(score, score_bound, data)
     drawn = Candidates.of(candidates, solver, shared, measure.loss is None)
     counts = _held_out(data, holdout)
+    declared = {
+        "candidates": drawn.declared,
+        "mean_runs": mean_runs,
+        "eta": eta,
+        "holdout": holdout,
+        "score": measure.name or plain(measure.loss),
+        "score_bound": score_bound,
+        "sizes": plain(data.sizes),
+        **({} if data.persons is None else {"max_records": data.persons.max_records}),
+    }
     given = rng if isinstance(rng, NoiseStream) else NoiseStream(rng)
     try:
         with given.child() as stream:  # the caller's does not show how many releases there were
             train, test = _parts(data, counts, stream)
             for settings in drawn.checked:
                 drawn.values(settings, train, guarantee.mu)
+            charged = () if accountant is None else (CHARGED,)
             certificate = Certificate(
                 trust="central",
                 noise=given.kind,
@@ -221,25 +232,11 @@ def select(
                 bound="upper",
                 at_delta=budget.delta,
                 started=start_time(),
-                declared={
-                    "candidates": drawn.declared,
-                    "mean_runs": mean_runs,
-                    "eta": eta,
-                    "holdout": holdout,
-                    "score": measure.name or plain(measure.loss),
-                    "score_bound": score_bound,
-                    "sizes": plain(data.sizes),
-                },
-                notes=(
-                    *(_SECRET.format(mean_runs), _PARTS.format(test.n)),
-                    *(() if accountant is None else (CHARGED,)),
-                ),
+                declared=declared,
+                notes=(_SECRET.format(mean_runs), _PARTS.format(test.n), *charged),
             )
             if data.persons is not None:
-                most = data.persons.max_records
-                declared = certificate.declared | {"max_records": most}
-                of_record = replace(certificate, declared=declared)
-                certificate = for_a_person(of_record, most, divided=False)
+                certificate = for_a_person(certificate, data.persons.max_records, divided=False)
             if accountant is not None:
                 accountant.charge("select", certificate)
             best = _uninterrupted(lambda: _best(guarantee, drawn, train, test, measure, stream))
@@ -248,17 +245,7 @@ def select(
             given.wipe()
     if best is None:
         raise SelectionError(certificate)
-    of_best = best.result.privacy
-    certificate = replace(
-        certificate,
-        releases=(*of_best.releases, best.release),
-        declared=of_best.declared | certificate.declared,
-        notes=(*certificate.notes, *of_best.notes),
-        model=of_best.model,
-        sources=of_best.sources,
-    )
-    result = replace(best.result, privacy=certificate, timing={})
-    return SelectionResult(result, best.settings, best.score)
+    return best.published(certificate)
 
 
 def _draws(guarantee: Selection) -> int:
@@ -335,6 +322,20 @@ class _Outcome(NamedTuple):
     settings: Settings
     result: SolverResult
     release: Release
+
+    def published(self, selection: Certificate) -> SelectionResult:
+        """Return the run with the certificate of the selection, without its times."""
+        own = self.result.privacy
+        certificate = replace(
+            selection,
+            releases=(*own.releases, self.release),
+            declared=own.declared | selection.declared,
+            notes=(*selection.notes, *own.notes),
+            model=own.model,
+            sources=own.sources,
+        )
+        result = replace(self.result, privacy=certificate, timing={})
+        return SelectionResult(result, self.settings, self.score)
 
 
 def _best(
