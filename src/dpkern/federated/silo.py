@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ from dpkern.stream import NoiseStream
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 _OFFER, _CONFIRMATION = 112, 64
 
@@ -97,69 +99,95 @@ def take_part(
     CoordinatorLostError
         When the coordinator is gone. What was sent is charged.
     """
-    place, link = study.names.index(name), SteadyLink(link)
+    place = study.names.index(name)
     if journal is not None and isinstance(rng, NoiseStream):
         raise ValueError("rng must be None or a seed with a journal, got a NoiseStream")
+    _check_identity(study, place, identity)
+    begun = _Begun(SteadyLink(link), state_ledger(accountant), accountant, rng)
+    with ExitStack() as stack:
+        if journal is not None:
+            about = digest("silo", study.digest.encode(), name.encode(), _digest_records(data))
+            kept = SiloJournal(journal, identity, about, begun.statement)
+            begun = begun.resumed(stack.enter_context(kept), journal)
+        first = begun.link.exchange(None)
+        plan, nonce = _understood(study, first)
+        try:
+            accept(plan)
+        except FederationError as error:
+            if not begun.resumes:
+                raise
+            why = f"{journal} is of a run with another plan, name a new file: {error}"
+            raise JournalError(why) from None
+        whole, own = agreed(study, plan.to_json()), (begun.statement, begun.ephemeral)
+        session = Session(identity, name, study.roster, nonce, whole, *own)
+        party, offers = _joined(study, place, begun.link, stack.enter_context(session), first)
+        known = None if begun.resumes else begun.accountant
+        note_ledgers(party, study.names, map(statement_of, offers), known)
+        party.silos = study.names
+        here, how = (
+            held_by(party, data, study.sizes),
+            {"n_threads": n_threads, "progress": progress},
+        )
+        result = plan.run(study, here, accountant=begun.accountant, rng=begun.rng, **how)
+        if isinstance(begun.link, RecordedLink) and not begun.link.is_connected:
+            why = "has this run as a whole, and nobody was asked: another run needs a new file"
+            warn(f"{journal} {why}", UserWarning)
+        return result
+
+
+def _check_identity(study: Study, place: int, identity: "Ed25519PrivateKey") -> None:
+    """Raise ValueError unless the key is that of the silo."""
     key = identity.public_key().public_bytes_raw()
     if study.silos[place].key != key:
         names = [f"that of silo {one.name!r}" for one in study.silos if one.key == key]
         got = names[0] if names else "another"
         raise ValueError(
-            f"identity must be the private key of silo {name!r} in the study, got {got}: compare "
-            "the study's key with the one that `dpkern federation keys` has printed"
+            f"identity must be the private key of silo {study.names[place]!r} in the study, got "
+            f"{got}: compare the study's key with the one that `dpkern federation keys` has printed"
         )
-    statement, warns = state_ledger(accountant), True
-    with ExitStack() as stack:
-        ephemeral = recorded = None
-        if journal is not None:
-            about = digest("silo", study.digest.encode(), name.encode(), _digest_records(data))
-            kept = stack.enter_context(SiloJournal(journal, identity, about, statement))
-            charge = read_line(kept.charge) if kept.charge else None
-            recorded = RecordedLink(link, kept, partial(_is_settled, accountant, charge))
-            link = recorded
-            statement, ephemeral, warns = kept.statement, kept.ephemeral, not kept.heard
-            if accountant is not None:
-                _refuse_older_ledger(accountant, charge or read_line(statement), journal)
-                made = KeptCharge(charge, lambda line: kept.add_charge(state_line(line)))
-                accountant = accountant.resuming(made)
-            rng = kept.stream if rng is None else rng
-        resumes = journal is not None and bool(kept.heard)
-        first = link.exchange(None)
-        plan, nonce = _understood(study, first)
-        try:
-            accept(plan)
-        except FederationError as error:
-            if not resumes:
-                raise
-            why = f"{journal} is of a run with another plan, name a new file: {error}"
-            raise JournalError(why) from None
-        text, m = plan.to_json(), len(study.names)
-        whole = agreed(study, text)
-        session = stack.enter_context(
-            Session(identity, name, study.roster, nonce, whole, statement, ephemeral)
-        )
-        second = link.exchange(session.offer)
-        offers = _parts(second, m, _OFFER)
-        third = link.exchange(session.accept(offers))
-        session.confirm(_parts(third, m, _CONFIRMATION))
-        party = SiloParty(
-            link,
-            session,
-            silo=place,
-            colluding=study.colluding,
-            opening=first + second + third,
-            public=public_stream(session.id),
-        )
-        known = accountant if warns else None
-        note_ledgers(party, study.names, map(statement_of, offers), known)
-        own = {"rng": rng, "n_threads": n_threads, "progress": progress}
-        party.silos = study.names
-        here = held_by(party, data, study.sizes)
-        result = plan.run(study, here, accountant=accountant, **own)
-        if recorded is not None and not recorded.is_connected:
-            why = "has this run as a whole, and nobody was asked: another run needs a new file"
-            warn(f"{journal} {why}", UserWarning)
-        return result
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """What a silo begins a run with, or goes on with where its journal has heard something."""
+
+    link: Link
+    statement: bytes
+    accountant: Accountant | None
+    rng: int | NoiseStream | None
+    ephemeral: "X25519PrivateKey | None" = None
+    resumes: bool = False
+
+    def resumed(self, kept: SiloJournal, journal: str | os.PathLike[str]) -> "_Begun":
+        """Return what a journal has of it."""
+        accountant, charge = self.accountant, read_line(kept.charge) if kept.charge else None
+        link = RecordedLink(self.link, kept, partial(_is_settled, accountant, charge))
+        if accountant is not None:
+            _refuse_older_ledger(accountant, charge or read_line(kept.statement), journal)
+            made = KeptCharge(charge, lambda line: kept.add_charge(state_line(line)))
+            accountant = accountant.resuming(made)
+        rng = kept.stream if self.rng is None else self.rng
+        return _Begun(link, kept.statement, accountant, rng, kept.ephemeral, bool(kept.heard))
+
+
+def _joined(
+    study: Study, place: int, link: Link, session: Session, first: bytes
+) -> tuple[SiloParty, list[bytes]]:
+    """Return the silo's party in a session that all have confirmed, and the silos' offers."""
+    m = len(study.names)
+    second = link.exchange(session.offer)
+    offers = _parts(second, m, _OFFER)
+    third = link.exchange(session.accept(offers))
+    session.confirm(_parts(third, m, _CONFIRMATION))
+    party = SiloParty(
+        link,
+        session,
+        silo=place,
+        colluding=study.colluding,
+        opening=first + second + third,
+        public=public_stream(session.id),
+    )
+    return party, offers
 
 
 def _digest_records(data: SiloData) -> bytes:
