@@ -19,6 +19,7 @@ from dpkern.privacy.certificate.identity import (
     checked_model,
     checked_start,
     checked_texts,
+    package,
 )
 from dpkern.privacy.certificate.ledger import (
     Ledger,
@@ -31,7 +32,6 @@ from dpkern.privacy.certificate.report import ADVERSARIES, SELECTED, adversaries
 from dpkern.privacy.certificate.secret_samples import SecretSamples
 from dpkern.privacy.certificate.serialization import (
     from_mapping,
-    package,
     read_json,
     to_mapping,
     write_json,

@@ -1,10 +1,12 @@
-"""What a certificate is of: its model, when the run began, what people call it, and its bounds.
+"""What a certificate is of: its model, its maker, the start of the run, its names and bounds.
 
 The digest of a model is a function of what is released, of which the guarantee speaks, and of
 public numbers. Nothing here is computed from the records or from the file that they are in.
 """
 
+import functools
 import hashlib
+import importlib.metadata
 import math
 import re
 import struct
@@ -25,6 +27,12 @@ READ = "read from the records: not covered"
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+@functools.cache
+def package() -> str:
+    """Return the name and the version of this package."""
+    return f"dpkern {importlib.metadata.version('dpkern')}"
 
 
 def start_time() -> str:

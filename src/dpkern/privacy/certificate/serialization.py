@@ -16,8 +16,6 @@ the same form without format, version and digest. Numbers that are not finite ar
 {"__float__": "inf"}; lists stand for tuples.
 """
 
-import functools
-import importlib.metadata
 import json
 import os
 import re
@@ -45,12 +43,6 @@ _PLAIN = (
     *("noise", "n_draws", "arithmetic"),
 )
 _LAST = ("declared", "claimed", "notes", "model", "started", "names", "sources")
-
-
-@functools.cache
-def package() -> str:
-    """Return the name and the version of this package."""
-    return f"dpkern {importlib.metadata.version('dpkern')}"
 
 
 def to_mapping(certificate: "Certificate") -> dict[str, Any]:
