@@ -124,10 +124,8 @@ def take_part(
         known = None if begun.resumes else begun.accountant
         note_ledgers(party, study.names, map(statement_of, offers), known)
         party.silos = study.names
-        here, how = (
-            held_by(party, data, study.sizes),
-            {"n_threads": n_threads, "progress": progress},
-        )
+        here = held_by(party, data, study.sizes)
+        how: dict[str, Any] = {"n_threads": n_threads, "progress": progress}
         result = plan.run(study, here, accountant=begun.accountant, rng=begun.rng, **how)
         if isinstance(begun.link, RecordedLink) and not begun.link.is_connected:
             why = "has this run as a whole, and nobody was asked: another run needs a new file"
