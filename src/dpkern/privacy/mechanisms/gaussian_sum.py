@@ -21,8 +21,7 @@ from dpkern._numbers import count, positive
 from dpkern.kernels._blocks import MOST_STEPS, Reduced, Reduction, Request, in_blocks, totals
 from dpkern.privacy.certificate.ledger import Release
 from dpkern.privacy.guarantees.rounding import sqrt_down, sqrt_up
-from dpkern.privacy.mechanisms.channel import Channel, largest_norm
-from dpkern.privacy.mechanisms.shares import require_share, share_std
+from dpkern.privacy.mechanisms.channel import Channel, largest_norm, require_share, share_std
 from dpkern.privacy.sensitivity.grids import choose_grids, noise_std, require_sums
 
 Result = TypeVar("Result")

@@ -25,8 +25,13 @@ from dpkern._numbers import count, positive
 from dpkern._typing import FloatArray
 from dpkern.kernels.grids import hessian_row_grid
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
-from dpkern.privacy.mechanisms.channel import Channel, largest_norm
-from dpkern.privacy.mechanisms.shares import require_share, share_std, total_std
+from dpkern.privacy.mechanisms.channel import (
+    Channel,
+    largest_norm,
+    require_share,
+    share_std,
+    total_std,
+)
 from dpkern.privacy.sensitivity.grids import (
     choose_hessian_grid,
     grid_records,

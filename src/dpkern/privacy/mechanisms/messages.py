@@ -15,8 +15,14 @@ import numpy as np
 from dpkern import kernels
 from dpkern._typing import FloatArray
 from dpkern.privacy.guarantees.rounding import ratio_up, sqrt_up
-from dpkern.privacy.mechanisms.channel import Channel, Shares, largest_norm
-from dpkern.privacy.mechanisms.shares import require_share, share_std, total_std
+from dpkern.privacy.mechanisms.channel import (
+    Channel,
+    Shares,
+    largest_norm,
+    require_share,
+    share_std,
+    total_std,
+)
 from dpkern.privacy.sensitivity.grids import choose_message_grid, noise_std, round_to_grid
 
 

@@ -2,7 +2,7 @@
 
 A solver is an ``async def`` of a `Run`, and awaits sums over the records: a `Request` is a kernel
 with its arguments. A run by itself has every request answered where it stands; runs in lock-step
-(lockstep.py) have requests that differ in the model, the clip norm and the grid alone answered by
+(many.py) have requests that differ in the model, the clip norm and the grid alone answered by
 one pass over the records. Newton directions, which read no records, are requests as well: those of
 several runs are computed as those of more silos, in parallel. Every number has the bits that it
 would have in a run by itself: a run knows nothing of the others.

@@ -3,7 +3,7 @@
 import inspect
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,14 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import count
 from dpkern._text import aligned, figure, rounded_up
+from dpkern._typing import FloatArray
 from dpkern.data import SiloData
 from dpkern.privacy import Budget, Certificate, compose_sequential
 from dpkern.privacy.guarantees.budget import check_budget
+from dpkern.solvers.base.backends import Request, answer
 from dpkern.solvers.base.declaration import Solver
-from dpkern.solvers.base.lockstep import finish_together
 from dpkern.solvers.base.outcome import plain
 from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import begin
+from dpkern.solvers.base.run import Run, begin
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +183,7 @@ def solve_many(
             if run.charge is not None:  # the first release charges all of them, or none
                 run.charge.together = [other.charge for other, _ in runs if other.charge]
         try:
-            return Results(tuple(settings), tuple(finish_together(runs)))
+            return Results(tuple(settings), tuple(_finish_together(runs)))
         except BaseException as error:
             released = Counter(run.released for run, _ in runs if run.released)
             for text, times in released.items():
@@ -220,3 +221,65 @@ def many_signature() -> inspect.Signature:
     """Return the signature of `dpkern.solve_many`, which takes the name of the solver."""
     solver, *others = inspect.signature(solve_many).parameters.values()
     return inspect.Signature([solver.replace(name="name", annotation=str), *others])
+
+
+def _finish_together(
+    runs: Sequence[tuple[Run, Coroutine[Request, FloatArray | None, SolverResult]]],
+) -> list[SolverResult]:
+    """Return the results of runs, which all advance until each asks for a sum.
+
+    Those with fewer rounds end earlier.
+    """
+    results: dict[int, SolverResult] = {}
+    waiting: dict[int, Request] = {}
+
+    def advance(i: int, found: FloatArray | None) -> None:
+        run, algorithm = runs[i]
+        try:
+            if found is None:
+                run.start_clock()
+            waiting[i] = algorithm.send(found)
+        except StopIteration as stop:
+            results[i] = stop.value
+        except Exception as error:
+            results[i] = run.ended_by(error)
+
+    def serve(batch: list[int]) -> None:
+        requests = [waiting.pop(i) for i in batch]
+        try:
+            found = dict(zip(batch, answer(requests), strict=True))
+        except Exception as error:
+            if not all(runs[i][0].has_model for i in batch):
+                raise  # and no run says that it returns a model
+            results.update({i: runs[i][0].ended_by(error) for i in batch})
+            return
+        for i in batch:
+            advance(i, found.pop(i))
+        # The sums of a pass are used before the next one, which limits how many are in memory.
+        own = {i: waiting[i] for i in batch if i in waiting and not waiting[i].reads_records}
+        for part in _passes(own):
+            serve(part)
+
+    for i in range(len(runs)):
+        advance(i, None)
+    while waiting:
+        for batch in _passes(waiting):
+            serve(batch)
+    return [results[i] for i in range(len(runs))]
+
+
+def _passes(waiting: dict[int, Request]) -> list[list[int]]:
+    """Return the requests of every pass over the records."""
+    passes: list[list[int]] = []
+    kinds: dict[object, list[int]] = {}
+    for i, request in waiting.items():
+        kind = request.kind
+        if kind is None:
+            passes.append([i])
+            continue
+        batch = kinds.get(kind, [])
+        if not batch or len(batch) == request.most:
+            batch = kinds[kind] = []
+            passes.append(batch)
+        batch.append(i)
+    return passes
