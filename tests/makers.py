@@ -1,5 +1,6 @@
 """Records, budgets and spies on what runs release, for many test files."""
 
+import itertools
 import math
 import tracemalloc
 from collections import Counter
@@ -123,6 +124,18 @@ def spy_on_calls(monkeypatch, owner, name):
 
     monkeypatch.setattr(owner, name, spy)
     return calls
+
+
+def fail_at_call(monkeypatch, owner, name, number):
+    """Let that call of a function, the first one being 1, raise MemoryError."""
+    calls, function = itertools.count(1), getattr(owner, name)
+
+    def fails(*given, **how):
+        if next(calls) == number:
+            raise MemoryError
+        return function(*given, **how)
+
+    monkeypatch.setattr(owner, name, fails)
 
 
 def assert_same_on(names, compute, **tolerance):

@@ -168,7 +168,8 @@ def test_large_batches_are_cut_and_few_blocks_are_in_memory(monkeypatch):
     assert most <= module._AHEAD + 3
 
 
-def test_lock_step_shares_its_passes():
+def counted():
+    """Records in blocks, and a list that has an entry for every pass over them."""
     X, y, _ = records(300)
     passes = []
 
@@ -176,21 +177,18 @@ def test_lock_step_shares_its_passes():
         passes.append(1)
         return [(X, y)]
 
-    blocks = dpk.SiloData.from_blocks(begin, **HOW)
+    return dpk.SiloData.from_blocks(begin, **HOW), passes
+
+
+def test_lock_step_shares_its_passes():
+    blocks, passes = counted()
     budgets = [dpk.Budget(mu=mu) for mu in (0.5, 1.0, 2.0)]
     dpk.solve_many("local_newton", blocks, budgets=budgets, rounds=4, recalibrate=False)
     assert len(passes) == 1 + 2 * 4
 
 
 def test_a_step_of_newton_is_one_pass():
-    X, y, _ = records(300)
-    passes = []
-
-    def begin():
-        passes.append(1)
-        return [(X, y)]
-
-    blocks = dpk.SiloData.from_blocks(begin, **HOW)
+    blocks, passes = counted()
     dpk.solve("local_newton", blocks, budget=BUDGET, rng=1, rounds=5, recalibrate=False)
     assert len(passes) == 1 + 5
     dpk.solve("ridge", blocks, budget=BUDGET, rng=1)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pytest
-from makers import assert_refused
+from makers import assert_refused, make_table
 
 import dpkern as dpk
 from dpkern._numbers import count
@@ -33,10 +33,7 @@ OFFERS = {
 
 
 def make_data(task="classification", **options):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((240, 5))
-    z = X @ rng.standard_normal(5) + 0.5 * rng.standard_normal(240)
-    y = np.where(z > 0, "yes", "no") if task == "classification" else z
+    X, y = make_table(240, 5, task, labels=("no", "yes"))
     options = {"row_bound": 2.0, "intercept": True} | options
     return dpk.SiloData.split(X, y, 4, how="random", seed=0, min_size=20, **options)
 

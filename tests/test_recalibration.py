@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
+from makers import fail_at_call, spy_on_calls
 from parties import Study
 
 import dpkern as dpk
@@ -90,23 +91,16 @@ def test_parts_of_the_records_have_the_same_sums(monkeypatch):
 
 def test_what_the_releases_sum_up_is_what_their_names_say(monkeypatch):
     """Without noise they are sums over the records, and the last makes the mean risk the rate."""
-    seen = []
-    plain = gaussian_sum.sum_vectors
-
-    def spy(*given):
-        seen.append(plain(*given)[0])
-        return plain(*given)
-
-    monkeypatch.setattr(gaussian_sum, "sum_vectors", spy)
+    calls = spy_on_calls(monkeypatch, gaussian_sum, "sum_vectors")
     data = records(n=20_000)
     result = dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=6.0), rng=1)
     line, y = result.calibration, data.y
     margins = data.transform.margins(data.X, result.w)
     u = np.clip((margins - line.centre) / line.unit, -1.0, 1.0)
     rates = np.array([1.0 / (1.0 + np.exp(-0.5 * margins)) - 0.5, y / 2]).sum(axis=1)
-    assert np.allclose(seen[0], rates, atol=1e-3)
+    assert np.allclose(calls[0].result[0], rates, atol=1e-3)
     size = np.abs(margins - line.centre) / (np.linalg.norm(result.w) * data.row_bound)
-    assert 0.0 < seen[1] + 0.5 * data.n <= np.sqrt(size).sum()
+    assert 0.0 < calls[1].result[0] + 0.5 * data.n <= np.sqrt(size).sum()
     p = result.predict_proba(data.X)[:, 1]
     assert abs(p.sum() - (y > 0).sum()) < 20.0
     slope, offset = np.polynomial.polynomial.polyfit(u, result.decision_function(data.X), 1)[::-1]
@@ -453,15 +447,7 @@ def test_any_sums_give_a_finite_line_within_its_bounds():
 
 @pytest.mark.parametrize("release", [1, 2, 4])
 def test_a_run_that_fails_in_its_line_has_a_valid_certificate(monkeypatch, release):
-    plain, calls = gaussian_sum.sum_vectors, []
-
-    def fail(*given):
-        calls.append(given)
-        if len(calls) == release:
-            raise MemoryError
-        return plain(*given)
-
-    monkeypatch.setattr(gaussian_sum, "sum_vectors", fail)
+    fail_at_call(monkeypatch, gaussian_sum, "sum_vectors", release)
     with pytest.warns(UserWarning, match="MemoryError"):
         result = dpk.solve("gradient_descent", records(), budget=BUDGET, rng=1)
     assert result.calibration is None

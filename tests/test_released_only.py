@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse
-from makers import BUDGET, square, transcript
+from makers import BUDGET, fail_at_call, square, transcript
 
 import dpkern as dpk
 from dpkern import kernels
@@ -426,14 +426,7 @@ def test_a_run_that_fails_keeps_its_charge(monkeypatch, tmp_path):
 
 
 def test_runs_in_lockstep_that_fail_return_their_last_models(monkeypatch):
-    several, calls = kernels.glm_gradients, iter(range(9))
-
-    def fails(*given, **how):
-        if next(calls) == 2:
-            raise MemoryError
-        return several(*given, **how)
-
-    monkeypatch.setattr(kernels, "glm_gradients", fails)
+    fail_at_call(monkeypatch, kernels, "glm_gradients", 3)
     budget = dpk.Budget(epsilon=1.0, delta=1e-5)
     how = {"budgets": budget, "clip": 0.7, "rounds": [2, 5], "trust": "silo", "draws": 2}
     with pytest.warns(RunEndedWarning, match="after update 2 by MemoryError; this"):

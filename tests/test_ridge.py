@@ -8,7 +8,7 @@ import runpy
 import numpy as np
 import pytest
 import scipy.sparse
-from makers import spy_on
+from makers import make_table, spy_on
 
 import dpkern as dpk
 from dpkern.cli import main
@@ -21,9 +21,7 @@ R, B_Y = 2.0, 1.5
 
 
 def make_data(seed=0, n=3000, d=5, sparse=False, **options):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, d))
-    y = X @ rng.standard_normal(d) + 0.3 * rng.standard_normal(n)
+    X, y = make_table(n, d, "regression", seed=seed, noise=0.3)
     X = scipy.sparse.csr_array(np.where(X > 0.0, X, 0.0)) if sparse else X
     options = {"row_bound": R, "target_bound": B_Y, "intercept": True} | options
     return dpk.SiloData.split(X, y, 3, how="random", seed=0, min_size=20, **options)

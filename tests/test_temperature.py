@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from makers import fail_at_call, spy_on_calls
 from parties import Study
 from scipy import sparse
 from scipy.optimize import minimize_scalar
@@ -87,13 +88,7 @@ def test_releases_have_their_sensitivity_and_the_budget(solver, neighbours, trus
 
 
 def test_the_sums_are_the_score_and_the_information(monkeypatch):
-    seen, plain = [], gaussian_sum.sum_vectors
-
-    def spy(*given):
-        seen.append(plain(*given)[0])
-        return plain(*given)
-
-    monkeypatch.setattr(gaussian_sum, "sum_vectors", spy)
+    calls = spy_on_calls(monkeypatch, gaussian_sum, "sum_vectors")
     units, improve = [], module.Scale.improve
     monkeypatch.setattr(
         module.Scale, "improve", lambda s, *a: units.append((s.slope, s._unit)) or improve(s, *a)
@@ -105,8 +100,9 @@ def test_the_sums_are_the_score_and_the_information(monkeypatch):
     W = result.w.reshape(3, -1)
     largest = np.linalg.norm(W - W.mean(axis=0), axis=1).max() * np.hypot(data.row_bound, 1.0)
     assert half.max() <= largest
-    assert seen[0][0] == pytest.approx(np.sum(np.sqrt(half / largest) - 0.5), abs=1e-3)
-    for (slope, unit), sums in zip(units, seen[1:], strict=True):
+    first, *others = (call.result[0] for call in calls)
+    assert first[0] == pytest.approx(np.sum(np.sqrt(half / largest) - 0.5), abs=1e-3)
+    for (slope, unit), sums in zip(units, others, strict=True):
         p = softmax(slope * z)
         mean = (p * z).sum(axis=1)
         score = np.clip((mean - z[np.arange(data.n), data.y.astype(int)]) / unit, -1.0, 1.0)
@@ -371,15 +367,7 @@ def test_any_sums_give_a_temperature_within_its_bounds():
 
 @pytest.mark.parametrize("release", [1, 2, 3])
 def test_a_run_that_fails_there_has_a_valid_certificate(monkeypatch, release):
-    plain, calls = gaussian_sum.sum_vectors, []
-
-    def fail(*given):
-        calls.append(given)
-        if len(calls) == release:
-            raise MemoryError
-        return plain(*given)
-
-    monkeypatch.setattr(gaussian_sum, "sum_vectors", fail)
+    fail_at_call(monkeypatch, gaussian_sum, "sum_vectors", release)
     with pytest.warns(UserWarning, match="MemoryError"):
         result = solve(records())
     assert result.calibration is None

@@ -9,7 +9,7 @@ import scipy
 import sklearn
 from hypothesis import given
 from hypothesis import strategies as st
-from makers import BUDGET, assert_refused
+from makers import BUDGET, assert_refused, fail_at_call
 from scipy.stats import norm
 from sklearn.linear_model import GammaRegressor, LogisticRegression, PoissonRegressor
 from sklearn.metrics import balanced_accuracy_score, mean_poisson_deviance
@@ -511,14 +511,7 @@ def test_levels_of_extreme_bounds_are_numbers(most, bounds):
 
 @pytest.mark.usefixtures("round_by_round")
 def test_a_run_of_a_log_link_that_fails_predicts_means(monkeypatch):
-    plain, calls = kernels.glm_gradient, iter(range(9))
-
-    def fails(*given, **how):
-        if next(calls) == 3:
-            raise MemoryError
-        return plain(*given, **how)
-
-    monkeypatch.setattr(kernels, "glm_gradient", fails)
+    fail_at_call(monkeypatch, kernels, "glm_gradient", 4)
     data = counts_of_silos()
     with pytest.warns(RunEndedWarning):
         result = dpk.solve("gradient_descent", data, budget=BUDGET, loss=LOSS, rng=0, rounds=9)

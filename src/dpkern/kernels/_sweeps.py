@@ -13,7 +13,7 @@ from dpkern import _core
 from dpkern._numbers import count, not_negative, positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray, IntArray, Random, Rows
-from dpkern.kernels.grids import noise_scale, sum_grids
+from dpkern.kernels.grids import added_noise, sum_grids
 from dpkern.models.losses import Loss, get_loss
 from dpkern.models.penalties import L1
 from dpkern.models.terms import Term
@@ -161,9 +161,7 @@ class PreparedSweep:
         grids = self._lay_out(indices, n, lam, resolve_threads(self._n_threads, n * data.d), bounds)
         std = self._std if self._sigma is not None else None
         if sigma is not None:
-            if grids is None:
-                raise ValueError("sigma must be None where clip is infinite, got one")
-            std = float(noise_scale(sigma, grids, 1)[0][0])
+            std = float(added_noise(sigma, grids, 1)[0])
         with ExitStack() as stack:
             keys = None
             if std is not None:
@@ -196,9 +194,7 @@ class PreparedSweep:
         offsets = np.array([0, 1 if self._scale is None else n])
         grids = sum_grids(self._grid, offsets=offsets, dim=self._data.d, clip=bound)
         if self._sigma is not None:
-            if grids is None:
-                raise ValueError("sigma must be None where clip is infinite, got one")
-            self._std = float(noise_scale(self._sigma, grids, 1)[0][0])
+            self._std = float(added_noise(self._sigma, grids, 1)[0])
         grid = 0.0 if grids is None else float(grids[0])
         self._sweeps.lay_out(rows, lam, bound, grid, n_threads, bounds)
         return grids

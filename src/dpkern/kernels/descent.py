@@ -13,7 +13,7 @@ from dpkern import _core
 from dpkern._numbers import not_negative, positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray, IntArray, Random, several_models
-from dpkern.kernels.grids import noise_scale, sum_grids
+from dpkern.kernels.grids import added_noise, sum_grids
 from dpkern.models.losses import Loss
 from dpkern.models.terms import Term
 from dpkern.stream import Purpose, ReleaseKeys
@@ -129,9 +129,7 @@ def glm_descent(
             q = None if q is None else q[:1]
             grids[i] = sum_grids(q, offsets=together, dim=data.d, clip=own, saturate=saturate)
     if sigma is not None:
-        if grids is None:
-            raise ValueError("sigma must be None where clip is infinite, got one")
-        stds, _ = noise_scale(sigma, grids[:, 0].copy(), k)
+        stds = added_noise(sigma, None if grids is None else grids[:, 0].copy(), k)
     weights = checked.silo_weights(silo_weight, data.m)
     rounds = eta.shape[1]
     out = np.empty((k, rounds, data.d))

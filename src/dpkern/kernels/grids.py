@@ -197,6 +197,13 @@ def noise_scale(sigma: ArrayLike, grid: ArrayLike | None, m: int) -> tuple[Float
     return sigmas, grids
 
 
+def added_noise(sigma: ArrayLike, grids: FloatArray | None, m: int) -> FloatArray:
+    """Return the validated `sigma` of noise on sums, which have grids where the clip is finite."""
+    if grids is None:
+        raise ValueError("sigma must be None where clip is infinite, got one")
+    return noise_scale(sigma, grids, m)[0]
+
+
 def _fine_step(sigma: float) -> float:
     """Return the power of two q with 2^25 < sigma / q <= 2^26; 1 without noise."""
     if not 0.0 < sigma < math.inf:

@@ -10,7 +10,7 @@ from dpkern import _core
 from dpkern._numbers import count, not_negative, positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import MAX_DRAWS, Data, FloatArray, IntArray, Random, Rows
-from dpkern.kernels.grids import noise_scale, sum_grids
+from dpkern.kernels.grids import added_noise, sum_grids
 from dpkern.models.losses import Loss
 from dpkern.models.terms import Term
 from dpkern.stream import Purpose
@@ -105,9 +105,7 @@ def glm_local_descent(
     offsets = data.offsets if rows is None else batch * np.arange(data.m + 1)
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip)
     if sigma is not None:
-        if grids is None:
-            raise ValueError("sigma must be None where clip is infinite, got one")
-        sigma, _ = noise_scale(sigma, grids, data.m)
+        sigma = added_noise(sigma, grids, data.m)
         if steps * data.d > MAX_DRAWS:
             raise OverflowError(f"steps must be at most 2^62 / {data.d}, got {steps}")
     out = checked.output(out, (data.m, data.d))
