@@ -101,10 +101,9 @@ def run(arguments: argparse.Namespace) -> None:
             ("draws", f"{comparison.draws} runs per row, each with fresh noise"),
         ]
     )
-    majority = None if data.task == "regression" else _majority(test[1])
-    judged = _judged(data.task, majority)
-    if majority is not None and judged.by_area:
-        share = f"as the larger class has {100.0 * majority:.0f} % of the test records"
+    judged = _judged(data.task, test[1])
+    if judged.by_area and judged.majority is not None:
+        share = f"as the larger class has {100.0 * judged.majority:.0f} % of the test records"
         why = f"area under the ROC curve (AUC), {share}: accuracy hardly tells solvers apart"
         print_lines([("score", why)])
     try:
@@ -114,7 +113,7 @@ def run(arguments: argparse.Namespace) -> None:
         if comparison.rows:
             print()
             if arguments.all:
-                _print_table(comparison.rows, _title(data.task), majority)
+                _print_table(comparison.rows, _output.metric(data.task), judged.majority)
             else:
                 _print_summary(judged.rows(comparison.rows), judged)
         print()
@@ -192,6 +191,7 @@ class _Judged:
     name: str
     level: tuple[str, float] | None  #: what no feature gives; None where less is better
     by_area: bool = False
+    majority: float | None = None  #: share of the largest class of the test records
 
     def rows(self, rows: Sequence[CompareRow]) -> list[CompareRow]:
         """Return the rows with that score."""
@@ -204,22 +204,15 @@ class _Judged:
         ]
 
 
-def _title(task: str) -> str:
-    return f"test {_output.metric(task)}"
-
-
-def _majority(labels: Any) -> float:
-    """Return the share of the largest class."""
-    return float(np.unique(labels, return_counts=True)[1].max() / len(labels))
-
-
-def _judged(task: str, majority: float | None) -> _Judged:
+def _judged(task: str, labels: Any) -> _Judged:
     """Return the score of a task, which is the area where accuracy hardly tells solvers apart."""
-    if majority is None:
-        return _Judged(_title(task), None)
+    title = f"test {_output.metric(task)}"
+    if task == "regression":
+        return _Judged(title, None)
+    majority = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
     if not _RARE < majority < 1.0:
-        return _Judged(_title(task), ("majority class", majority))
-    return _Judged("test AUC", ("chance", 0.5), by_area=True)
+        return _Judged(title, ("majority class", majority), majority=majority)
+    return _Judged("test AUC", ("chance", 0.5), by_area=True, majority=majority)
 
 
 @dataclass(frozen=True)
@@ -591,7 +584,7 @@ def _score_text(row: CompareRow) -> str:
 def _print_table(rows: Sequence[CompareRow], metric: str, majority: float | None) -> None:
     """Print a line for each row, and one for the largest class of the test records."""
     table: list[tuple[str, ...]] = [
-        ("solver", "trust", "epsilon", metric, "AUC", "log loss", "gap", "seconds")
+        ("solver", "trust", "epsilon", f"test {metric}", "AUC", "log loss", "gap", "seconds")
     ]
     for row in rows:
         epsilon = "no noise" if math.isinf(row.epsilon) else f"{row.epsilon:g}"
