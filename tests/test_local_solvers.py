@@ -446,6 +446,16 @@ def test_last_iterates_are_refused_where_they_would_not_be_charged(name, calibra
         run(name, silos(), accounting="last_iterate", calibration=calibration, local_steps=2)
 
 
+@pytest.mark.parametrize("accounting", ["composition", "last_iterate"])
+def test_an_intercept_of_targets_is_penalised_where_steps_must_contract(accounting):
+    data = silos(task="regression", target_bound=3.0)
+    how = {"trust": "silo", "rounds": 2, "local_steps": 3, "accounting": accounting}
+    result = run("federated_gd", data, loss="squared", **how)
+    assert result.parameters["penalize_intercept"] is (accounting == "last_iterate")
+    assert result.privacy.declared["penalize_intercept"] is (accounting == "last_iterate")
+    assert dpk.verify(result.privacy.to_dict()).ok
+
+
 # ------------------------------------------------------------------ Ctrl-C during compiled calls
 
 

@@ -441,7 +441,9 @@ def begin(
         data, loss = with_given_targets(data, loss)
         arguments = {**arguments, "loss": loss}
     if is_auto(arguments["penalize_intercept"]) and (
-        declaration.settings in (hidden_descent, perturbed) or arguments["calibration"] == "paper"
+        declaration.settings in (hidden_descent, perturbed)
+        or arguments.get("accounting") == "last_iterate"  # which needs steps that contract
+        or arguments["calibration"] == "paper"
     ):
         arguments = {**arguments, "penalize_intercept": True}
     objective = Objective(data, loss, **{name: arguments[name] for name in shared})
