@@ -663,7 +663,7 @@ def test_compare_ends_with_a_few_rows_and_an_answer(capsys, tmp_path, train):
     assert scores == sorted(scores, reverse=True)
     assert {row[1] for row in rows[:8]} == {"central"}
     assert "gradient_descent" in [row[0] for row in rows[:8]]
-    assert "mean +- its standard error over the draws; 8 solvers more by --all" in out
+    assert "mean +- its standard error over the draws; 9 solvers more by --all" in out
     assert "infinite" not in out
     answer = out.splitlines()[-1]
     assert re.fullmatch(

@@ -25,8 +25,8 @@ CHOSEN = ("gradient_descent", "minibatch_sgd", "admm")
 #: The solver of estimates with standard errors.
 INFERENCE = "newton_inference"
 # Arguments that say nothing of how a model is fitted, but for l2.
-_OF_RUNS = ("budget", "accountant", "rng", "n_threads", "progress", "callback")
-_OF_ANY_RUN = frozenset(("model", "l2", "trust", "neighbours", "public_size", *_OF_RUNS))
+_OF_ANY_RUN = frozenset(("model", "l2", "trust", "neighbours", "public_size", "accountant", "rng"))
+_OF_ANY_RUN |= {"n_threads", "progress", "callback"}
 
 
 def compared(solvers: Mapping[str, Solver]) -> list[str]:
@@ -77,7 +77,7 @@ def _is_plain(
         and data.persons is None
         and data.device is None  # which has no Hessians
         and all(isinstance(budget, Budget) for budget in _budgets(arguments))
-        and given.keys() - {"budgets", "draws"} <= names
+        and given.keys() - {"budget", "budgets", "draws"} <= names
         and not any(given.get(name) for name in ("penalty", "l1"))
         and not any(
             isinstance(value, list)
