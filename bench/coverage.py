@@ -249,8 +249,9 @@ def cells(options: argparse.Namespace) -> list[Cell]:
 
 _LEAST = 0.01  # a share that counts as an answer
 _HEAD = ["cell", "answered", "coverage", "least and most", "width", "std. error over deviation"]
+_HEAD += ["repetitions"]
 _ABOUT = """\
-`python -m bench.coverage`: coverage of 95 % intervals in {repetitions} repetitions or more, in the
+`python -m bench.coverage`: coverage of 95 % intervals in the stated repetitions, in the
 mean of coefficients and of the ones with the least and the most; the median width over that without
 privacy, of the coefficient in the middle; and the median standard error over the standard deviation
 of the estimates. Not answered is where the noise hides what is to be known: coverage is then of the
@@ -274,9 +275,8 @@ def page(rows: dict[Cell, dict[str, Any]]) -> str:
         between = f"{np.nanmin(each):.3f} to {np.nanmax(each):.3f}" if len(width) else "-"
         shown = [f"{row['answered']:.3f}", f"{row['coverage']:.3f}", between]
         median = f"{np.nanmedian(width):.2f}" if len(width) else "-"
-        body.append([str(cell), *shown, median, f"{ratio:.2f}"])
-    least = min((rows[cell]["repetitions"] for cell in rows if cell not in refused), default=0)
-    about = wrapped(_ABOUT.format(repetitions=least))
+        body.append([str(cell), *shown, median, f"{ratio:.2f}", str(row["repetitions"])])
+    about = wrapped(_ABOUT)
     few = _listed(refused, rows)
     said = wrapped(f"Less than 1 % is answered in {len(refused)} cells: {few}.")
     return "\n".join(["# Coverage of intervals\n", about, "", table(_HEAD, body), said, ""])
