@@ -60,6 +60,12 @@ GRIDS: dict[str, Grid] = {
         "local_steps": (1, 5, 20),
         "step_size": (0.05, 0.2, 0.6, 2.0),
     },
+    "localized_sgd": {
+        "clip": CLIPS,
+        "rounds": (10, 30, 100),
+        "step_size": (1.0, 4.0, 16.0),
+        "prox_step": (64.0, 256.0, 1024.0, 4096.0),
+    },
     "ridge": {
         "clip": (0.25, 0.5, 1.0, 1.5, 2.0),
         "hess_clip": (0.25, 0.5, 1.0, 2.0, 4.0),
