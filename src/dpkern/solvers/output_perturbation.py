@@ -29,7 +29,7 @@ from dpkern.solvers.releases.local_runs import HIDDEN, HiddenSteps, average_runs
 @solver(
     trusts=("central", "silo"), paper=("central",), settings=hidden_descent, error=(0.26, 0.83),
     seconds=(0.43, 0.0), audit={"local_steps": 4, "step_size": 1e-5}, sends_models=True,
-    weights=False,
+    weights=False, penalizes_intercept=True,
 )  # fmt: skip
 async def output_perturbation(
     run: Run,

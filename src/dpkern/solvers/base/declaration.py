@@ -75,6 +75,7 @@ class Declaration:
     hessians: bool = False  #: whether Hessians of records are summed
     error: tuple[float, float] | None = None  #: scale and power that planning.py takes
     seconds: tuple[float, float] | None = None  #: passes and microseconds of a step
+    penalizes_intercept: bool = False  #: whether its noise is less where penalties act on all of w
     estimates: bool = False  #: whether its models have standard errors, and no line of margins
     gaussian: bool = True  #: whether a certificate of one run can have a mu
     loss: str = ""  #: its default loss, where that is not the one of all solvers

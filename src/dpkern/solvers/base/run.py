@@ -34,7 +34,7 @@ from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain, 
 from dpkern.solvers.base.plan import RunPlan, resolve
 from dpkern.solvers.base.recalibration import Calibration, LogMeans, Temperature, recalibrate
 from dpkern.solvers.base.result import SolverResult, stored_model
-from dpkern.solvers.base.settings import hidden_descent, is_auto, perturbed
+from dpkern.solvers.base.settings import is_auto
 from dpkern.stream import PublicDraws
 
 if TYPE_CHECKING:  # declaration imports this module
@@ -441,7 +441,7 @@ def begin(
         data, loss = with_given_targets(data, loss)
         arguments = {**arguments, "loss": loss}
     if is_auto(arguments["penalize_intercept"]) and (
-        declaration.settings in (hidden_descent, perturbed)
+        declaration.penalizes_intercept
         or arguments.get("accounting") == "last_iterate"  # which needs steps that contract
         or arguments["calibration"] == "paper"
     ):
