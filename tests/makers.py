@@ -106,6 +106,23 @@ def spy_on(monkeypatch, *kinds):
     return seen
 
 
+def replay_releases(monkeypatch, *kinds):
+    """Spy on every release: what it is of, its exact sum, its sensitivity and what was released.
+
+    Where the second list has something, its entries are what is released.
+    """
+    made, replayed = [], []
+    for kind in kinds:
+
+        def spy(mechanism, total, release=kind.release, **more):
+            released = release(mechanism, total, **more)
+            made.append((mechanism._entry.what, np.array(total), mechanism.sensitivity, released))
+            return replayed[len(made) - 1] if replayed else released
+
+        monkeypatch.setattr(kind, "release", spy)
+    return made, replayed
+
+
 class Call(NamedTuple):
     """One call of a function: its arguments and what it returned."""
 

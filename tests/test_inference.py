@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy
-from makers import BUDGET
+from makers import BUDGET, replay_releases
 from threadpoolctl import threadpool_limits
 
 import dpkern as dpk
@@ -175,22 +175,7 @@ def test_much_budget_gives_the_same_with_little_noise(name):
 
 @pytest.fixture
 def releases(monkeypatch):
-    """Every release: what it is of, its exact sum and its sensitivity; they repeat `replayed`."""
-    made, replayed = [], []
-
-    def spy(kind):
-        release = kind.release
-
-        def spied(mechanism, total, **more):
-            released = release(mechanism, total, **more)
-            made.append((mechanism._entry.what, np.array(total), mechanism.sensitivity, released))
-            return replayed[len(made) - 1] if replayed else released
-
-        monkeypatch.setattr(kind, "release", spied)
-
-    spy(GaussianSum)
-    spy(GaussianHessian)
-    return made, replayed
+    return replay_releases(monkeypatch, GaussianSum, GaussianHessian)
 
 
 def moved(total, other):

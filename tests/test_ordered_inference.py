@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
-from makers import BUDGET, assert_refused
+from makers import BUDGET, assert_refused, replay_releases
 from scipy.special import expit
 
 import dpkern as dpk
@@ -135,24 +135,7 @@ def test_weights_of_far_rows_leave_the_model_what_it_is(form):
 
 @pytest.fixture
 def releases(monkeypatch):
-    """Every release: what it is of, its exact sum and its sensitivity; they repeat `replayed`."""
-    made, replayed = [], []
-
-    def spy(kind):
-        release = kind.release
-
-        def spied(mechanism, total, **more):
-            released = release(mechanism, total, **more)
-            made.append((mechanism._entry.what, np.array(total), mechanism.sensitivity))
-            if len(replayed) < len(made):
-                replayed.append(released)
-            return replayed[len(made) - 1]
-
-        monkeypatch.setattr(kind, "release", spied)
-
-    spy(GaussianSum)
-    spy(GaussianHessian)
-    return made, replayed
+    return replay_releases(monkeypatch, GaussianSum, GaussianHessian)
 
 
 def extremes(rng):
@@ -191,7 +174,8 @@ def test_no_record_moves_a_sum_by_more_than_is_charged(releases, neighbours, wei
             more = {"weight": w, "max_weight": 1.0, "margin_offset": offset} if weighted else {}
             fit(rows, classes, budget, **how, **more)
             sums.append(list(made))
-        for (what, total, sensitivity), (_, other, _) in zip(*sums, strict=True):
+            replayed[:] = [released for *_, released in made]
+        for (what, total, sensitivity, _), (_, other, _, _) in zip(*sums, strict=True):
             steps = [Fraction(step) for step in (total - other).ravel().tolist()]
             share = sum((step**2 for step in steps), Fraction(0)) / Fraction(sensitivity) ** 2
             assert share <= 1, what
@@ -212,7 +196,9 @@ def test_rows_at_thresholds_are_cut_whatever_they_are(releases, monkeypatch, for
     monkeypatch.setattr(ordered_estimation, "_curvature_rows", longer)
     X, y = records()
     fit(X, y, model=MODELS[form])
-    traces = [np.trace(total[0]) / len(X) for what, total, _ in made if what.endswith("curvatures")]
+    traces = [
+        np.trace(total[0]) / len(X) for what, total, *_ in made if what.endswith("curvatures")
+    ]
     ends = np.mean((y == 0) | (y == 3)) if form == "likelihood" else 0.0  # with one row of two
     assert all(0.99 < trace + 0.5 * ends <= 1.0 for trace in traces), traces
 
@@ -225,7 +211,7 @@ def test_sums_depend_on_no_order_of_the_records(releases, form):
     first, order = list(made), np.random.default_rng(1).permutation(len(X))
     made.clear()
     fit(X[order], y[order], model=MODELS[form])
-    for (what, total, _), (_, other, _) in zip(first, made, strict=True):
+    for (what, total, *_), (_, other, *_) in zip(first, made, strict=True):
         np.testing.assert_array_equal(total, other, err_msg=what)
 
 
