@@ -6,6 +6,12 @@
 Every cell draws the responses of one design R times from a stated model, or, of "cps" (the data of
 DPKERN_DATA), as many samples with replacement, and fits each with fresh noise. A cell is one line
 of JSON in --out, and one that is there is not computed again.
+
+    python -m bench.coverage --check oracle|null|silos|time [--losses ...] [--repetitions R]
+
+prints, of every cell, standard errors over those of an oracle with exact curvatures, whether
+p-values of a coefficient that is 0 are uniform, what `SILOS` of 37 000 records cost (--records
+37000), or the seconds of a fit over those of local_newton.
 """
 
 import argparse
@@ -14,6 +20,7 @@ import json
 import lzma
 import math
 import os
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +28,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import scipy
@@ -29,6 +37,7 @@ from numpy.typing import NDArray
 import dpkern as dpk
 from bench.utility_text import table, wrapped
 from dpkern.models.ordinal import CumulativeLogit
+from dpkern.solvers.releases.estimation import Estimation
 
 FloatArray = NDArray[np.float64]
 
@@ -38,6 +47,7 @@ _TARGETS = 8.0
 _MEAN, _SPREAD, _DISPERSION = 0.2, 0.4, 0.25
 # Of times: the mean, the deviation of its log, and the shape.
 _TIME, _SPREAD_OF_TIMES, _SHAPE = 2.0, 0.25, 2.0
+SILOS = (20_000, 8_000, 5_000, 4_000)
 LOSSES: dict[str, Any] = {
     "logistic": "logistic",
     "huber": dpk.losses.Huber(_HUBER),
@@ -117,8 +127,10 @@ class Cell:
             options |= {"task": "regression", "target_bound": _TARGETS}
         return dpk.SiloData(X, y, [0, len(y)], **options)
 
-    def draws(self, repetitions: int) -> Iterator[tuple[dpk.SiloData, FloatArray]]:
-        """Yield records and the true coefficients, the intercept last."""
+    def draws(
+        self, repetitions: int, *, null: bool = False
+    ) -> Iterator[tuple[dpk.SiloData, FloatArray]]:
+        """Yield records and true coefficients, the intercept last; the second is 0 if `null`."""
         rng = np.random.default_rng(self._seed)
         if self.design == "cps":
             X, wage = cps()
@@ -132,6 +144,7 @@ class Cell:
         X = DESIGNS[self.design](rng, self.n, self.d - 1)
         w = rng.standard_normal(self.d - 1)
         w /= max(float((X @ w).std()), 1e-9)
+        w[1] *= not null
         if self.loss in ("poisson", "gamma", "negative_binomial", "cloglog"):
             times = self.loss == "gamma"
             w *= _SPREAD_OF_TIMES if times else _SPREAD
@@ -167,10 +180,15 @@ class Cell:
         a = LOSSES[self.loss].dispersion if self.loss == "negative_binomial" else _DISPERSION
         return rng.poisson(means * rng.gamma(1.0 / a, a, self.n)).astype(float)
 
-    def _fit(self, data: dpk.SiloData, seed: int | None) -> dpk.SolverResult:
+    def _fit(
+        self, data: dpk.SiloData, seed: int | None, solver: str = "newton_inference", **how: Any
+    ) -> dpk.SolverResult:
         budget = None if seed is None else dpk.Budget(epsilon=self.epsilon, delta=self._delta)
-        fitted = {"model" if self.loss in _ORDERED else "loss": LOSSES[self.loss]}
-        return dpk.solve("newton_inference", data, budget=budget, rng=seed, **fitted)
+        how["model" if self.loss in _ORDERED else "loss"] = LOSSES[self.loss]
+        return dpk.solve(solver, data, budget=budget, rng=seed, **how)
+
+    def _seed_of(self, i: int) -> int:
+        return zlib.crc32(f"{self} {i}".encode())
 
     @property
     def _delta(self) -> float:
@@ -184,7 +202,7 @@ class Cell:
         for i, (data, truth) in enumerate(self.draws(repetitions)):
             if plain is None:
                 plain = self._errors(self._fit(data, None))
-            result = self._fit(data, zlib.crc32(f"{self} {i}".encode()))
+            result = self._fit(data, self._seed_of(i))
             std = self._errors(result)
             errors.append((result.w - truth) / std)
             widths.append(std / plain)
@@ -207,10 +225,87 @@ class Cell:
             "p below .05": float(np.mean(p < 0.05)) if len(p) else math.nan,
         }
 
-    @staticmethod
-    def _errors(result: dpk.SolverResult) -> FloatArray:
+    # --- Of --check: what the table of coverage does not say ----------------------------------
+
+    def oracle(self, repetitions: int) -> dict[str, Any]:
+        """Compare standard errors with those of the same noise of scores and exact curvatures."""
+        estimate, ratios, found = Estimation.estimate, [], {}
+
+        def compared(one: Estimation) -> Any:
+            w, inference = yield from estimate(one)
+            U, f = one._rows(one._data)
+            s, q = one._scores(found["w"])(one._data)
+            half = one.W @ np.linalg.inv((U.T * (f * q)) @ U)
+            noise = 1.0 / sum(1.0 / std**2 for *_, std in one._seen)
+            exact = half @ ((U.T * (f * s) ** 2) @ U + noise * np.eye(U.shape[1])) @ half.T
+            ratios.append(self._stds(inference) / np.sqrt(np.diag(exact)))
+            return w, inference
+
+        for i, (data, _) in enumerate(self.draws(repetitions)):
+            found = {"w": self._fit(data, None).w}
+            with mock.patch.object(Estimation, "estimate", compared):
+                self._fit(data, self._seed_of(i))
+        each = np.nanmean(ratios, axis=0)
+        return {"mean": float(np.nanmean(each)), "largest of a coefficient": float(each.max())}
+
+    def null(self, repetitions: int) -> dict[str, Any]:
+        """Test whether the p-values of a coefficient that is 0 are uniform."""
+        p_values = []
+        for i, (data, _) in enumerate(self.draws(repetitions, null=True)):
+            p_values.append(self._fit(data, self._seed_of(i)).summary()[2].p_value)
+        p = np.array(p_values)
+        known = p[np.isfinite(p)]
+        test = float(scipy.stats.kstest(known, "uniform").pvalue)
+        below = {
+            "p below .05": float(np.mean(known < 0.05)),
+            "p below .01": float(np.mean(known < 0.01)),
+        }
+        return {"Kolmogorov-Smirnov p": test, **below, "answered": len(known) / len(p)}
+
+    def silos(self, repetitions: int) -> dict[str, Any]:
+        """Compare standard errors of `SILOS` with those of the same records in one place."""
+        ways: dict[str, dict[str, Any]] = {
+            "one place": {},
+            "shares": {"colluding": 1},
+            "each silo": {"trust": "silo"},
+        }
+        widths: dict[str, list[FloatArray]] = {name: [] for name in ways}
+        z, q = [], []
+        for i, (data, truth) in enumerate(self.draws(repetitions)):
+            plain = self._errors(self._fit(data, None))
+            silos = data.part(slice(0, self.n), np.cumsum([0, *SILOS]))
+            for name, how in ways.items():
+                result = self._fit(silos if how else data, self._seed_of(i), **how)
+                rows = result.summary()
+                std = np.array([row.std_error for row in [*rows[1:], rows[0]]])
+                widths[name].append(std / plain)
+            z.append(([row.estimate for row in [*rows[1:], rows[0]]] - truth) / std)
+            q.append(rows[1].q_p_value)
+        found = {name: float(np.nanmedian(width)) for name, width in widths.items()}
+        covered = float(np.mean(np.abs(z) <= scipy.special.ndtri(0.975)))
+        test = float(scipy.stats.kstest(q, "uniform").pvalue)
+        return found | {"each silo: coverage": covered, "Kolmogorov-Smirnov p of Q": test}
+
+    def time(self, repetitions: int) -> dict[str, Any]:
+        """Compare the seconds of a fit with those of local_newton; repetitions alternate."""
+        (data, _), seconds = next(self.draws(1)), []
+        for i in range(repetitions + 1):
+            start = time.perf_counter()
+            self._fit(data, i)
+            middle = time.perf_counter()
+            self._fit(data, i, "local_newton")
+            seconds.append((middle - start, time.perf_counter() - middle))
+        own, other = np.median(seconds[1:], axis=0).tolist()
+        return {"seconds": own, "of local_newton": other, "ratio": own / other}
+
+    @classmethod
+    def _errors(cls, result: dpk.SolverResult) -> FloatArray:
         assert result.inference is not None
-        variances, _ = result.inference.variances(np.eye(len(result.w)))
+        return cls._stds(result.inference)
+
+    @staticmethod
+    def _stds(inference: Any) -> FloatArray:
+        variances, _ = inference.variances(np.eye(len(inference.covariance)))
         return np.sqrt(variances)
 
 
@@ -307,7 +402,13 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=1_000)
     parser.add_argument("--out", type=Path, default=Path("build/coverage"))
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--check", choices=("oracle", "null", "silos", "time"))
     options = parser.parse_args()
+    if options.check is not None:
+        for cell in cells(options):
+            found = getattr(cell, options.check)(options.repetitions)
+            print(f"{cell}: {json.dumps(found)}", flush=True)
+        return
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "cells.jsonl"
     rows: dict[Cell, dict[str, Any]] = {}

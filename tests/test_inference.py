@@ -19,7 +19,13 @@ from dpkern.models.losses import get_loss
 from dpkern.plotting import ForestRow, plot_forest
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
-from dpkern.solvers.releases.estimation import Estimation, labels_of_normal, likeliest
+from dpkern.solvers.releases import estimation
+from dpkern.solvers.releases.estimation import (
+    Estimation,
+    labels_of_normal,
+    least_known,
+    likeliest,
+)
 from dpkern.solvers.releases.estimation_sums import Scores
 
 LOSSES = {
@@ -369,7 +375,7 @@ def test_what_has_not_converged_has_no_standard_errors(name):
     if name == "logistic":
         y = np.where(rng.random(len(X)) < scipy.special.expit(15.0 * z + 60.0), 1.0, -1.0)
     elif name == "poisson":
-        y = rng.poisson(np.minimum(np.exp(6.0 * z + 20.0), 4.0))
+        y = rng.poisson(np.minimum(np.exp(15.0 * z + 55.0), 4.0))
     else:
         y, bound = 50.0 * z + rng.standard_normal(len(X)), {"target_bound": 1000.0}
     summaries = [fit(name, X, y, budget=LARGE, rng=k, **bound).summary() for k in range(5)]
@@ -501,6 +507,43 @@ def test_an_eigenvalue_above_the_floor_is_the_likeliest_one(stds):
     assert found == pytest.approx(best, abs=0.02)
     assert found <= value
     assert likeliest(np.array([floor]), floor, std) == 0.2 * floor  # positive
+
+
+@pytest.mark.parametrize(("hidden", "r"), [(1, 20), (2, 5), (5, 20), (20, 20)])
+def test_directions_without_curvature_are_hidden_whatever_the_others(hidden, r):
+    """Of 500 draws of noise on curvatures of which some are 0, fewer than 1 in 50 answers one."""
+    rng, std, true = np.random.default_rng(0), 2.0, np.zeros(r)
+    true[hidden:] = np.linspace(20.0, 300.0, r - hidden)
+    answered = 0
+    for _ in range(500):
+        E = rng.standard_normal((r, r)) * std / math.sqrt(2.0)
+        values = np.linalg.eigvalsh(np.diag(true) + (E + E.T) / math.sqrt(2.0))
+        answered += values[hidden - 1] >= least_known(values, std)
+    assert answered < 10
+    assert least_known(np.append(7.0, true[1:] + 100.0), std) < 7.0  # 3.5 stds beside large ones
+
+
+def rare_level(draws):
+    """Draws of indicators, the fourth of a level in which 28 of 640 have the event."""
+    rng = np.random.default_rng(0)
+    level = rng.choice(5, 10_000, p=np.array([8.0, 4.0, 2.0, 1.0, 1.0]) / 16.0)
+    X = (level[:, np.newaxis] == np.arange(4)).astype(float)
+    risks = scipy.special.expit(X @ [0.5, 0.0, -1.8, -2.7] - 0.36)
+    for k in range(draws):
+        y = np.where(rng.random(len(X)) < risks, 1.0, -1.0)
+        budget, how = dpk.Budget(epsilon=1.0, delta=1e-6), {"row_bound": math.sqrt(2.0)}
+        yield fit("logistic", X, y, budget=budget, rng=k, feature_range=None, **how)
+
+
+def test_standard_errors_hold_how_curvatures_move(monkeypatch):
+    """Where they move with the error of theta, of a rare level, and hardly elsewhere."""
+    found = []
+    for part in (0.5, 0.0):
+        monkeypatch.setattr(estimation, "_OF_MOVES", part)
+        found.append([[row.std_error for row in result.summary()] for result in rare_level(40)])
+    more = np.nanmean(np.divide(*found), axis=0)
+    assert more[-1] > 1.08
+    assert more[:-1].max() < 1.04
 
 
 @each_loss

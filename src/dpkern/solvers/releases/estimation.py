@@ -60,12 +60,15 @@ GEOMETRY = 1.25
 # Residuals of least squares are cut to so many standard deviations, and before that to so many.
 _DEVIATIONS, _EARLY_DEVIATIONS = 4.0, 3.0
 # Spectral norms of the noise below which an eigenvalue counts as that, of the geometry and of J,
-# whose direction is then unknown; and the least part of it that an eigenvalue above is taken for.
-FLOOR, _FLOOR_OF_J, _LEAST_LEFT = 2.0, 1.5, 0.2
+# whose direction is then unknown; stds of it below which one of J does, however few there are; and
+# the least part of that floor that an eigenvalue above is taken for.
+FLOOR, _FLOOR_OF_J, _LEAST_FLOOR, _LEAST_LEFT = 2.0, 1.5, 3.0, 0.2
 # The least part of an eigenvalue's floor that the first steps take, and the deviations beyond which
 # a score at the last step says that the steps before have not come near; and those up to which a
 # step goes to the mean of two ends.
 _LEAST_SEEN, _FAR, _NEAR = 0.25, 5.0, 3.0
+# The part of squared changes of curvatures at the last step that counts as its error.
+_OF_MOVES = 0.5
 _LogLink = LogLink | NegativeBinomial
 # The largest standard deviation of margins at the start of a logistic or Poisson model, and by how
 # much the first step moves the log of all means, at most.
@@ -306,18 +309,26 @@ class Estimation:
         return level * constant + seen / max(math.sqrt(max(variance, 0.0)), 1e-300) * slopes
 
     def _floor(self) -> float:
-        """Return the least eigenvalue of J that cannot be noise."""
-        least = _FLOOR_OF_J * self._std * math.sqrt(2.0 * len(self._J))
+        """Return the least eigenvalue of J that no noise has."""
+        return self._above_rounding(norm_of_noise(self._std, len(self._J)))
+
+    def _least_known(self) -> float:
+        """Return the least eigenvalue of J that is known."""
+        values, _ = np.linalg.eigh(self._J)
+        return self._above_rounding(least_known(values, self._std))
+
+    def _above_rounding(self, least: float) -> float:
         return max(least, 1e-12 * self._top * self._n)
 
     def estimate(self) -> Waiting[tuple[FloatArray, Inference]]:
         """Release squared scores, and return the estimate w with its covariance."""
         run, W, s_J = self._run, self.W, self._std
-        theta, share, s2 = _combined(self._seen, _inverse(self._J, self._floor()))
+        theta, share, s2 = _combined(self._seen, _inverse(self._J, self._least_known()))
         rows, k = self._squares(theta)
         Q, s_Q = yield self._outer(SQUARES, rows, self._mus[_SQUARES])
         values, known, unknown = self._directions()
-        final = known / likeliest(values, self._floor(), s_J) @ known.T
+        values = likeliest(values, self._least_known(), s_J)
+        final = known / values @ known.T
         # The mean of the inverse of J + E is larger than that of J by J^-1 E J^-1 E J^-1.
         inverse = final - final @ _squared_noise(final, s_J) @ final
         of_model = self._squares_of_model(self._J - self._penalty)
@@ -326,6 +337,8 @@ class Estimation:
         before = sandwich + self._ends[0] * inverse @ inverse
         noise = s2 * inverse @ inverse + inverse @ self._known_noise(theta) @ inverse
         noise += share**2 * inverse @ _squared_noise(before, s_J) @ inverse
+        if run.plan.budget is not None:
+            noise += known * self._of_moves(known, values, before) @ known.T
         size = self._stretch / self._unit(self._C)  # of a row, in the mean
         far = self._k if run.objective.has_units else 1.0
         lost = (far / size) ** 2 * unknown @ unknown.T  # margins may be wrong by that
@@ -334,6 +347,18 @@ class Estimation:
         return W @ theta, Inference(
             W @ total @ W.T, W @ noise @ W.T, W @ lost @ W.T, weighted=weighted
         )
+
+    def _of_moves(self, known: FloatArray, values: FloatArray, before: FloatArray) -> FloatArray:
+        """Return what curvatures that move with theta add to the variances in these directions.
+
+        It follows from how they changed at the last step, beyond what their noise explains, and
+        from the covariance before it.
+        """
+        (J, s), (last, std) = self._matrices
+        D, noise = last - J, _squared_noise(before, math.hypot(s, std))
+        moved, own = (np.sum(known * (A @ known), axis=0) for A in (D @ before @ D - noise, before))
+        found: FloatArray = _OF_MOVES * np.clip(moved / values**2, 0.0, own)
+        return found
 
     def _is_moving(self) -> bool:
         """Whether curvatures changed at the last step, beyond what their noise explains."""
@@ -346,7 +371,7 @@ class Estimation:
         """Return the directions that are known, with their eigenvalues of J, and those whose
         curvature may be noise or that have not converged, as columns."""
         values, vectors = np.linalg.eigh(self._J)
-        hidden = values < self._floor()
+        hidden = values < self._least_known()
         if self._run.plan.budget is not None:
             (_, _, before), (_, g, std) = self._seen
             far = np.abs(vectors.T @ g) > _FAR * math.hypot(before, std)
@@ -498,6 +523,22 @@ def _inverse(J: FloatArray, least: float) -> FloatArray:
     values, vectors = np.linalg.eigh(J)
     inverse: FloatArray = (vectors / np.maximum(values, least)) @ vectors.T
     return inverse
+
+
+def norm_of_noise(std: float, directions: int) -> float:
+    """Return what eigenvalues of symmetric noise in so many directions hardly exceed."""
+    return std * max(_FLOOR_OF_J * math.sqrt(2.0 * directions), _LEAST_FLOOR)
+
+
+def least_known(values: FloatArray, std: float) -> float:
+    """Return what noise in the directions of the eigenvalues below it hardly exceeds.
+
+    Larger eigenvalues only draw those down.
+    """
+    k = len(values)
+    while (below := int(np.sum(values < norm_of_noise(std, k)))) < k:
+        k = below
+    return norm_of_noise(std, k)
 
 
 def likeliest(values: FloatArray, least: float, std: float) -> FloatArray:
