@@ -40,7 +40,7 @@ from dpkern import Budget, SiloData, solve_many
 from dpkern.models.losses import get_loss
 from dpkern.solvers import SOLVERS, Objective
 from dpkern.solvers.base.automatic import compared
-from dpkern.solvers.base.recalibration import Calibration
+from dpkern.solvers.base.calibration import Calibration
 
 FloatArray = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from dpkern import SiloData
 from dpkern.data import train_test_split
 from dpkern.models.losses import get_loss
 from dpkern.solvers import Objective
-from dpkern.solvers.base.recalibration import Calibration
+from dpkern.solvers.base.calibration import Calibration
 from examples.papers import public_sets
 from examples.papers.public_sets import Task
 

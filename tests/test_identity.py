@@ -24,7 +24,7 @@ from dpkern.privacy.certificate import identity, report
 from dpkern.privacy.certificate.identity import NOT_STATED, READ, model_digest
 from dpkern.privacy.certificate.page import page
 from dpkern.solvers.base import run as run_module
-from dpkern.solvers.base.recalibration import Calibration, Temperature
+from dpkern.solvers.base.calibration import Calibration, Temperature
 from dpkern.solvers.base.result import stored_model
 from dpkern.verification import models as verified
 

@@ -18,6 +18,7 @@ from dpkern.privacy.mechanisms import gaussian_sum, perturbed_minimiser
 from dpkern.privacy.sensitivity.local_runs import LARGEST_DRAW
 from dpkern.solvers.base import first_model, line_fits
 from dpkern.solvers.base import recalibration as module
+from dpkern.solvers.base.calibration import Calibration
 from dpkern.solvers.base.first_model import MEAN
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.solvers.base.recalibration import (
@@ -26,7 +27,6 @@ from dpkern.solvers.base.recalibration import (
     SCORES,
     SIZES,
     TEMPERATURE,
-    Calibration,
 )
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)

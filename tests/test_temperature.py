@@ -15,8 +15,9 @@ from scipy.optimize import minimize_scalar
 import dpkern as dpk
 from dpkern.privacy.mechanisms import gaussian_sum
 from dpkern.solvers.base import recalibration as module
+from dpkern.solvers.base.calibration import Temperature
 from dpkern.solvers.base.learning import NothingLearntWarning
-from dpkern.solvers.base.recalibration import SIZES, TEMPERATURE, Temperature
+from dpkern.solvers.base.recalibration import SIZES, TEMPERATURE
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
 RELEASES = {SIZES: (0.5, 1, 1), TEMPERATURE: (1.04, 2, 2)}

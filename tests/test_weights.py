@@ -26,8 +26,9 @@ from dpkern.estimators import (
 )
 from dpkern.models.losses import ComplementaryLogLog, Gamma, NegativeBinomial, Poisson
 from dpkern.solvers import SOLVERS, Objective
+from dpkern.solvers.base.calibration import LogMeans
 from dpkern.solvers.base.outcome import RunEndedWarning
-from dpkern.solvers.base.recalibration import LEVEL, LogMeans, _Level
+from dpkern.solvers.base.recalibration import LEVEL, _Level
 
 
 def make_counts(n=4000, d=3, seed=0, most=8.0):

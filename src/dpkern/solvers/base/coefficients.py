@@ -18,7 +18,7 @@ from dpkern._text import aligned
 from dpkern._typing import FloatArray
 from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.networks import MLP
-from dpkern.solvers.base.recalibration import LogMeans
+from dpkern.solvers.base.calibration import LogMeans
 
 if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult

@@ -8,7 +8,7 @@ from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.networks import MLP
 from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.privacy.certificate.report import in_words, report_entries
-from dpkern.solvers.base.recalibration import LogMeans
+from dpkern.solvers.base.calibration import LogMeans
 
 if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult

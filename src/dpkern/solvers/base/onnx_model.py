@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpkern.models.networks import MLP
-from dpkern.solvers.base.recalibration import LogMeans, Temperature
+from dpkern.solvers.base.calibration import LogMeans, Temperature
 
 if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult

@@ -24,6 +24,12 @@ from dpkern.models.oracles import Oracle
 from dpkern.models.ordinal import AllThreshold
 from dpkern.privacy import Certificate
 from dpkern.privacy.certificate.identity import model_digest
+from dpkern.solvers.base.calibration import (
+    Calibration,
+    LogMeans,
+    Temperature,
+    stored_calibration,
+)
 from dpkern.solvers.base.coefficients import (
     LISTED,
     CoefficientNoise,
@@ -35,12 +41,6 @@ from dpkern.solvers.base.inference import ARRAYS, Inference, Summary, summary
 from dpkern.solvers.base.methods import methods_text
 from dpkern.solvers.base.onnx_model import onnx_model
 from dpkern.solvers.base.pooling import combined, of_silos
-from dpkern.solvers.base.recalibration import (
-    Calibration,
-    LogMeans,
-    Temperature,
-    stored_calibration,
-)
 
 FORMAT = 4
 

@@ -25,6 +25,7 @@ from dpkern.privacy.certificate.persons import unit_of
 from dpkern.privacy.certificate.report import release_lines
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.solvers.base.backends import CALL_ENTRIES, Request
+from dpkern.solvers.base.calibration import Calibration, LogMeans, Temperature
 from dpkern.solvers.base.coefficients import CoefficientNoise
 from dpkern.solvers.base.first_model import first_model
 from dpkern.solvers.base.inference import Inference
@@ -32,7 +33,7 @@ from dpkern.solvers.base.learning import LearningWatch
 from dpkern.solvers.base.objective import Objective, resolve_monitor, with_given_targets
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain, sources
 from dpkern.solvers.base.plan import RunPlan, resolve
-from dpkern.solvers.base.recalibration import Calibration, LogMeans, Temperature, recalibrate
+from dpkern.solvers.base.recalibration import recalibrate
 from dpkern.solvers.base.result import SolverResult, stored_model
 from dpkern.solvers.base.settings import is_auto
 from dpkern.stream import PublicDraws
