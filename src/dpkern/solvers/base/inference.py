@@ -45,8 +45,8 @@ _BELOW = "the ratio of a threshold is the odds of a class below it"
 _PENALISED = "l2 draws estimates towards 0: intervals are for the penalised coefficients"
 _REFUSED = (
     "no standard error where the noise hides in which direction the records differ: take more "
-    "records or a larger budget, and leave out columns that others determine or hardly anybody has, "
-    "such as NAME_missing of a column with hardly a gap"
+    "records or a larger budget, and leave out columns that others determine or hardly anybody "
+    "has, such as NAME_missing of a column with hardly a gap"
 )
 
 
