@@ -13,7 +13,7 @@ Statistics 51 (2023), Algorithm 2:
         g_t = sum_i f_i phi'(z_i) u_i + noise of std s_t
         e_t = theta - J^-1 g_t,  theta = e_t, or the mean of e_(t-1) and e_t, below
     estimate: e_(T-1), e_T, weighted by 1/s_t^2                        both with the last J
-    V = J^-1 Q J^-1 + s^2 J^-1 J^-1 + what the noise of J adds
+    V = J^-1 Q J^-1 + s^2 J^-1 J^-1 + what the noise and the moves of J add
         with Q = sum_i f_i^2 phi'(z_i)^2 u_i u_i^T + noise
 
 From t = 3 on theta is that mean wherever noise explains g_t, which then has a smaller error than
