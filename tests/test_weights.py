@@ -439,6 +439,49 @@ def test_estimators_of_counts_learn_with_their_defaults():
     np.testing.assert_allclose(model.coef_, [1.0, 0.25, -0.5], atol=0.2)
 
 
+@pytest.mark.parametrize(
+    ("loss", "bounds"),
+    [
+        ("poisson", (0.0002, 0.2)),
+        ("gamma", (0.002, 0.2)),
+        (Poisson(-8.0, 3.0), (math.exp(-8.0), math.exp(3.0))),
+    ],
+)
+def test_bounds_of_means_follow_from_that_of_targets_unless_stated(loss, bounds):
+    X, y, *_ = make_counts(400)
+    data = dpk.SiloData(
+        X, y / 40.0, [0, 400], task="regression", intercept=True, row_bound=2.0, target_bound=0.2
+    )
+    result = dpk.solve("gradient_descent", data, budget=BUDGET, loss=loss, rng=0, rounds=2)
+    of_run = result.privacy.declared["loss"]
+    found = (math.exp(of_run["low"]), math.exp(of_run["high"]), of_run["max_target"])
+    np.testing.assert_allclose(found, (*bounds, 0.2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1000.0])
+@pytest.mark.parametrize("make", [DPPoissonRegressor, DPGammaRegressor])
+def test_means_are_learnt_in_any_unit_from_a_bound_of_targets(make, unit):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (20_000, 3))
+    truth = unit * np.exp(X @ [1.0, 0.25, -0.5])
+    y = np.minimum(rng.gamma(3.0, truth / 3.0), 10.0 * unit)
+    how = {"feature_range": (-1.0, 1.0), "random_state": 0, "max_target": 10.0 * unit}
+    means = make(1.0, 1e-6, **how).fit(X, y).predict(X)
+    assert np.abs(np.log(means / truth)).mean() < 0.15
+
+
+def test_negative_binomial_counts_have_the_level_of_means():
+    X, y, exposure, _ = make_counts(20_000)
+    data = dpk.SiloData(
+        X, y, [0, 20_000], task="regression", intercept=True, row_bound=2.0, target_bound=8.0,
+        margin_offset=np.log(exposure),
+    )  # fmt: skip
+    result = dpk.solve("auto", data, budget=BUDGET, loss="negative_binomial", rng=0)
+    assert result.privacy.declared["clip"] == pytest.approx(2.0)
+    assert abs((exposure * result.predict(X)).sum() / y.sum() - 1.0) < 0.05
+    np.testing.assert_allclose(result.coef, [1.0, 0.25, -0.5], atol=0.3)
+
+
 def test_weights_and_exposures_are_routed_and_checked():
     X, y, exposure, weight = make_counts(200)
     model = DPPoissonRegressor(max_weight=3.0, feature_range=(-1.0, 1.0), random_state=0)

@@ -174,7 +174,10 @@ def add_option_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_mean_range(parser: argparse.ArgumentParser) -> None:
-    what = "public bounds of means, for --loss poisson or gamma (default: 0.00034,55)"
+    what = (
+        "public bounds of means, for --loss poisson or gamma (default: from 1/1000, or 1/100 of "
+        "gamma, of the bound of the targets up to it)"
+    )
     parser.add_argument("--mean-range", type=list_of(float), metavar="LO,HI", help=what)
 
 
@@ -185,7 +188,9 @@ def with_mean_range(arguments: argparse.Namespace, loss: Any, most: float = math
         raise UsageError("--mean-range must be left out without --loss poisson or gamma")
     if issubclass(kind, LogLink) and means is not None:
         return kind.of_means(means, most)
-    if issubclass(kind, LogLink | NegativeBinomial) and most < math.inf:
+    if issubclass(kind, LogLink) and most < math.inf:
+        return kind.of_targets(most)
+    if issubclass(kind, NegativeBinomial) and most < math.inf:
         return kind(max_target=most)
     return loss
 

@@ -21,6 +21,8 @@ from dpkern.models.losses import Gamma, LogLink, Poisson
 from dpkern.solvers import SolverResult
 from dpkern.solvers.base.coefficients import layers
 
+_MEANS = 1e-3, 10.0
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
@@ -31,9 +33,11 @@ class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
     max_target : float, optional
         Public bound of y: larger targets count as this one. Without it the level of all means is
         that of the clipped gradients, which is too low where large targets are rare.
-    mean_range : pair (lo, hi)
+    mean_range : pair (lo, hi), optional
         Public bounds of the means, 0 < lo < hi: predictions are within them, and the fit begins in
-        their middle, on a log scale. A factor of 100 around what is usual is enough.
+        their middle, on a log scale. A factor of 100 around what is usual is enough. By default
+        they are from a thousandth of `max_target`, a hundredth of costs, up to it; without a
+        `max_target` from 0.001 to 10.
     alpha : float
         Strength of |w|^2 / 2, without the intercept, beside the mean loss.
     inference : bool
@@ -50,7 +54,7 @@ class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
     """
 
     max_target: float | None = None
-    mean_range: Sequence[float] = (1e-3, 10.0)
+    mean_range: Sequence[float] | None = None
     alpha: float = 0.0
     inference: bool = False
 
@@ -68,8 +72,13 @@ class _LogLinkRegressor(RegressorMixin, PrivateEstimator):
 
     def _model(self, n: int) -> dict[str, Any]:
         most = math.inf if self.max_target is None else positive("max_target", self.max_target)
+        if self.mean_range is None and most < math.inf:
+            loss = self._loss.of_targets(most)
+        else:
+            means = _MEANS if self.mean_range is None else self.mean_range
+            loss = self._loss.of_means(means, most)
         return {
-            "loss": self._loss.of_means(self.mean_range, most),
+            "loss": loss,
             "l2": strength("alpha", self.alpha),
             "penalize_intercept": not self.fit_intercept,
             **with_errors(self.inference),

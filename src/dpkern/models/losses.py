@@ -262,7 +262,8 @@ class LogLink(Likelihood):
     low, high : float, default=-8 and 4
         Public bounds of the log of a mean, low < high, within [-300, 300].
     max_target : float, default=inf
-        Public bound of the targets; positive.
+        Public bound of the targets; positive. A run with this loss, no argument of which was given,
+        takes that of its data, and bounds of means from it (`of_targets`).
     """
 
     low: float = -8.0
@@ -272,6 +273,8 @@ class LogLink(Likelihood):
     task = "regression"
     log_link = True
     kappa = math.inf
+    # The largest mean over the least one where only a bound of the targets is known.
+    _range_of_means: ClassVar[float] = 1000.0
 
     def __post_init__(self) -> None:
         low, high = real("low", self.low), real("high", self.high)
@@ -293,6 +296,14 @@ class LogLink(Likelihood):
         if not 1e-100 <= lo < hi <= 1e100:
             raise ValueError(f"mean_range must have 0 < lo < hi, got {mean_range!r}")
         return cls(math.log(lo), math.log(hi), max_target)
+
+    @classmethod
+    def of_targets(cls, max_target: float) -> Self:
+        """Return the loss of targets up to this bound, and of means from a part of it up to it."""
+        high = min(
+            max(math.log(positive("max_target", max_target)), 6.0 - _FAR_MARGIN), _FAR_MARGIN
+        )
+        return cls(high - math.log(cls._range_of_means), high, max_target)
 
     @property
     def middle(self) -> float:
@@ -344,6 +355,7 @@ class Gamma(LogLink):
 
     name = "gamma"
     ratio = "ratio of means"
+    _range_of_means = 100.0  # steps are short in proportion to it
 
     @property
     def lipschitz(self) -> float:
@@ -383,6 +395,7 @@ class NegativeBinomial(Likelihood):
     task = "regression"
     log_link = True
     low, high = -_FAR_MARGIN, _FAR_MARGIN  # of the log of a mean, which has no bounds here
+    typical_slope = 1.0
     ratio = "rate ratio"
     kappa = math.inf
 

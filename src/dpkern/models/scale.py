@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpkern.kernels.glm import loss_derivatives
-from dpkern.models.losses import LogLink, Loss
+from dpkern.models.losses import LogLink, Loss, NegativeBinomial
 
 if TYPE_CHECKING:
     from dpkern.data import SiloData
@@ -55,13 +55,12 @@ def largest_target(data: "SiloData") -> float:
 
 def margin_scale(loss: Loss, row_bound: float, *, dim: int, target: float = 1.0) -> Scale:
     """Return the scale of a linear model with targets or labels of this size."""
-    if isinstance(loss, LogLink):
+    if isinstance(loss, LogLink | NegativeBinomial):
         slope = loss.typical_slope
     else:
         slope = float(abs(loss_derivatives([target], [0.0], loss=loss)[0]))
     smoothness = curvature_of_rows(loss.smoothness, row_bound)
-    log_link = isinstance(loss, LogLink)
-    return Scale(row_bound, slope or 1.0, smoothness, dim, loss.convex, log_link=log_link)
+    return Scale(row_bound, slope or 1.0, smoothness, dim, loss.convex, log_link=loss.log_link)
 
 
 def softmax_scale(classes: int, row_bound: float, *, dim: int) -> Scale:

@@ -49,7 +49,7 @@ TEMPERATURE = f"{LINE}sum of scores and information of the temperature"
 RESIDUALS = f"{LINE}sums of risks less labels, and of information"
 _MEAN = "sum of targets over their bound"
 # Losses of which only the level of means is recalibrated.
-LOG_LINKS = ("poisson", "gamma")
+LOG_LINKS = ("poisson", "gamma", "negative_binomial")
 # Losses of labels, for which estimates with standard errors need no sum of targets.
 LABELS = ("logistic", "probit", "cloglog")
 # What these estimates release.

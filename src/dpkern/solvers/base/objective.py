@@ -395,10 +395,16 @@ class Objective:
 
 
 def with_given_targets(data: SiloData, loss: Loss) -> tuple[SiloData, Loss]:
-    """Return data and loss of a log link with the targets as given, at most their public bound."""
+    """Return data and loss of a log link with the targets as given, at most their public bound.
+
+    A loss of which nothing was stated has bounds of means that follow from that of the targets.
+    """
     bound, middle = data.target_bound, data.transform.target_middle
     if math.isfinite(bound) and getattr(loss, "max_target", 0.0) == math.inf:
-        loss = replace(cast(Any, loss), max_target=bound + middle)
+        if isinstance(loss, LogLink) and loss == type(loss)():
+            loss = loss.of_targets(bound + middle)
+        else:
+            loss = replace(cast(Any, loss), max_target=bound + middle)
     return data.with_given_targets(), loss
 
 

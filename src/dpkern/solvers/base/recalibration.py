@@ -29,7 +29,7 @@ half-range (max z - min z) / 2 in place of |z_i - c|, of which 1.4 m^2 times its
 is the derivative of the log loss by 1 / temperature, clipped, and the information of it.
 
 Means m = exp(z + offset) of a log link, within its bounds, have a level only: with y at most its
-bound Y, H the largest mean and w <= 1 the weight of a record,
+bound Y, H the largest mean, at most Y, and w <= 1 the weight of a record,
 
     sum_i ( w_i y_i / Y - 1/2, w_i m_i / H - 1/2 )                                        C = 0.7072
 
@@ -49,7 +49,7 @@ from dpkern import kernels
 from dpkern._typing import FloatArray, IntArray
 from dpkern.kernels._blocks import in_blocks
 from dpkern.kernels.glm import loss_derivatives
-from dpkern.models.losses import LogLink, Loss, Poisson
+from dpkern.models.losses import LogLink, Loss, NegativeBinomial, Poisson
 from dpkern.models.networks import MLP
 from dpkern.models.ordinal import AllThreshold
 from dpkern.models.penalties import Constraint
@@ -107,6 +107,8 @@ _FAR = 300.0
 _NUMBERS = 1 << 20
 # Most records of blocks whose margins are kept between releases: in 600 MB.
 _MOST_KEPT = 1 << 26
+
+Counted = LogLink | NegativeBinomial
 
 RATES = "recalibration: sums of risks and labels"
 SIZES = "recalibration: sum of sizes of margins"
@@ -174,7 +176,7 @@ def recalibration_share(
     several = isinstance(loss, MLP) and loss.loss == "softmax" and not loss.hidden
     labels = binary or several
     ordered = isinstance(loss, AllThreshold) and declaration.starts_at_rates
-    counts = isinstance(loss, LogLink) and math.isfinite(loss.max_target)
+    counts = isinstance(loss, Counted) and math.isfinite(loss.max_target)
     targets = isinstance(loss, Loss) and objective.has_units and data.intercept
     targets = targets and math.isfinite(data.target_bound) and not _adds_up_changes(given)
     if (
@@ -225,7 +227,7 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     if mu is None or plan.budget is None or objective.has_units or not np.isfinite(w).all():
         return LogMeans.of(loss) if isinstance(loss, Loss) else None
     margins = _Margins(w, objective.n_threads)
-    if isinstance(loss, LogLink):
+    if isinstance(loss, Counted):
         return LogMeans.of(loss, _Level(run, mu, None).find(loss, margins))
     power = power_of_run(objective.n, data.m, plan.trust, plan.budget.mu)
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
@@ -433,17 +435,22 @@ class _Shares:
     """The targets and predicted means of the records of a block, in units of the largest ones."""
 
     margins: _Margins
-    loss: LogLink
+    loss: Counted
+
+    @property
+    def high(self) -> float:
+        """The log of the largest mean H, that of a target where bounds of means are larger."""
+        return min(self.loss.high, math.log(self.loss.max_target))
 
     def vectors(self, part: kernels.Data) -> Vectors:
         """Return the vectors (w y / Y - 1/2, w m / H - 1/2)."""
-        low, high, most = self.loss.low, self.loss.high, self.loss.max_target
+        low, high, most = self.loss.low, self.high, self.loss.max_target
         z, largest = self.margins(part), math.exp(high)
 
         def vectors(rows: slice) -> FloatArray:
             at = np.clip(np.nan_to_num(z[rows], nan=low), low, high)
             # The kernel's exponential of a record, as the derivative of the loss with target 0.
-            means = loss_derivatives(np.zeros(len(at)), at, loss=Poisson(low, high))
+            means = loss_derivatives(np.zeros(len(at)), at, loss=Poisson(-_FAR, _FAR))
             shares = np.column_stack([np.clip(part.y[rows], 0.0, most) / most, means / largest])
             if part.record_weight is not None:
                 shares *= part.record_weight[rows, np.newaxis]
@@ -455,15 +462,15 @@ class _Shares:
 class _Level(Releases):
     """The release of the level of means."""
 
-    def find(self, loss: LogLink, margins: _Margins) -> float:
+    def find(self, loss: Counted, margins: _Margins) -> float:
         """Return by how much the log of means is to be moved, as far as the noise lets it be told.
 
         Margins are those with their offsets.
         """
-        n, largest = self._n, np.array([math.log(loss.max_target), loss.high])
+        shares_of = _Shares(margins, loss)
+        n, largest = self._n, np.array([math.log(loss.max_target), shares_of.high])
         with np.errstate(all="ignore"):  # an error or a warning would depend on the records
-            vectors = _Shares(margins, loss).vectors
-            sums, std = self._release(LEVEL, _LEVEL_CLIP, self._mu, vectors, 2)
+            sums, std = self._release(LEVEL, _LEVEL_CLIP, self._mu, shares_of.vectors, 2)
         shares = sums + 0.5 * n
         logs = np.log(np.maximum(np.minimum(shares, n), std)) + largest
         level = bounded(float(logs[0] - logs[1]), _LARGEST_LEVEL)
