@@ -52,7 +52,7 @@ _FEW_COUNTS, _LEAST_OF_COUNTS = 2000.0, 0.05
 # The largest clip norm in row_bound |phi'(0)|, and that of labels where the horizon is that of
 # penalties, which must not outweigh clipped gradients: nothing is longer. It is smaller, in
 # proportion, below this n mu, or n mu over row_bound^2: noise costs more than what is clipped.
-_LARGEST_CLIP, _PENALIZED_CLIP, _FEW_PENALIZED, _FEW_OF_BOUND = 1.0, 2.0, 600.0, 67.0
+_LARGEST_CLIP, _PENALIZED_CLIP, _FEW_PENALIZED, _FEW_OF_BOUND = 1.0, 2.0, 600.0, 134.0
 # Clip norms of gradients in Newton's methods, where Hessians are clipped too or not, and of the
 # moments of labels; and that of labels in Newton's methods and objective perturbation, which grows
 # with (n mu)^(1/2) from this n mu on, up to the largest.
