@@ -24,6 +24,7 @@ import functools
 import itertools
 import json
 import math
+import operator
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -240,19 +241,14 @@ _SCORE = {"balanced": "accuracy", "rare": "AUC", "regression": "R2", "offset": "
 
 def worse_with_more(rows: _Rows) -> Iterator[tuple[float, str]]:
     """Yield z and a sentence for neighbouring cells with more records, or more budget."""
-    for cell in rows:
-        if cell.power < LEAST:
-            continue
-        for name in ("n", "epsilon"):
-            more = [
-                other
-                for other in rows
-                if getattr(other, name) > getattr(cell, name)
-                and all(getattr(other, k) == v for k, v in vars(cell).items() if k != name)
-            ]
-            if not more:
-                continue
-            other, score = min(more, key=lambda c: getattr(c, name)), _SCORE[cell.task]
+    for name in ("n", "epsilon"):
+        by_others: dict[Cell, list[Cell]] = {}
+        for cell in sorted(rows, key=operator.attrgetter(name)):
+            if cell.power >= LEAST:
+                by_others.setdefault(replace(cell, **{name: 0}), []).append(cell)
+        pairs = map(itertools.pairwise, by_others.values())
+        for cell, other in itertools.chain.from_iterable(pairs):
+            score = _SCORE[cell.task]
             (a, s), (b, t) = (_moments(rows[c]["scores"][score]) for c in (cell, other))
             # Records are the same in all draws: what differs by them is no noise of draws.
             error = math.hypot(s, t, 0.002)
@@ -303,10 +299,11 @@ def against(rows: _Rows) -> list[str]:
     return broken
 
 
-def ahead(rows: _Rows) -> list[str]:
-    """Return a sentence for every cell where a solver of the same loss is ahead of "auto".
+def ahead(rows: _Rows) -> tuple[int, list[str], list[str]]:
+    """Return the number of cells, and sentences where a solver of the same loss is ahead of "auto".
 
-    By more than 2 points beyond three standard errors, of the best of all, which chance favours.
+    By more than 2 points beyond three standard errors, of the best of all, which chance favours;
+    first where the exact minimiser of the objective is so far ahead too, then where it is not.
     """
     scores: dict[Cell, dict[str, tuple[float, float]]] = {}
     for cell, row in rows.items():
@@ -315,13 +312,17 @@ def ahead(rows: _Rows) -> list[str]:
             moments = _moments(row["scores"][_SCORE[cell.task]])
             scores.setdefault(place, {})[cell.solver] = moments
     scores = {cell: found for cell, found in scores.items() if "auto" in found}
-    said = []
+    said: tuple[list[tuple[float, str]], list[tuple[float, str]]] = [], []
     for cell, found in scores.items():
         best = max(found, key=lambda solver: found[solver])
         (a, s), (b, t) = found["auto"], found[best]
-        if b - a > 0.02 + 3.0 * math.hypot(s, t):
-            said.append((a - b, f"{cell}: {_SCORE[cell.task]} {a:.3f}, {b:.3f} of `{best}`"))
-    return [f"{len(said)} of {len(scores)} cells", *(text for _, text in sorted(said))]
+        least = 0.02 + 3.0 * math.hypot(s, t)
+        if b - a > least:
+            exact, score = rows[cell]["exact"][_SCORE[cell.task]], _SCORE[cell.task]
+            text = f"{cell}: {score} {a:.3f}, {b:.3f} of `{best}`, {exact:.3f} of the minimiser"
+            said[exact - a <= 0.02 + 3.0 * s].append((a - b, text))
+    behind, beside = ([text for _, text in sorted(part)] for part in said)
+    return len(scores), behind, beside
 
 
 def _cells(options: argparse.Namespace) -> Iterator[Cell]:
@@ -365,8 +366,14 @@ that of the larger class, or log loss above the rate's; each where n mu >= {leas
 
 
 _AHEAD = """\
-`plan` and `solve` take "auto" first. Another solver of the same loss is ahead of it by more than 2
-points, beyond three standard errors, where n mu is at least 150, in """
+`plan` and `solve` take "auto" first. Another solver of the same loss, and the exact minimiser of
+the objective on all records, are ahead of it by more than 2 points, beyond three standard errors,
+in {behind} of the {cells} cells in which n mu is at least 150:
+"""
+_BESIDE = """\
+In {beside} more another solver is and the minimiser is not: what gains by not minimising the
+objective that was asked for is no better choice.
+"""
 
 
 def page(rows: _Rows, everything: _Rows) -> str:
@@ -394,14 +401,49 @@ def page(rows: _Rows, everything: _Rows) -> str:
     said = "\n".join(f"- {text}" for text in against(everything)) or "None."
     columns = ", ".join(f"{d:g}" for d in sorted(_values(everything, "d")))
     parts.append(f"## Against a requirement\n\nOf {len(everything)} cells in {columns} columns:\n")
-    count, *cells = ahead(everything)
-    parts += [
-        f"{said}\n",
-        f"## Where `plan` does not name the best\n\n{wrapped(_AHEAD + count + ':')}",
-    ]
-    return "\n".join([*parts, "\n".join(f"- {text}" for text in cells) + "\n"])
+    parts += [f"{said}\n", *_reasons(said), "## Where `plan` does not name the best\n"]
+    cells, behind, beside = ahead(everything)
+    counts = {"cells": cells, "behind": len(behind), "beside": len(beside)}
+    for text, listed in ((_AHEAD, behind), (_BESIDE, beside)):
+        lines = "\n".join(f"- {cell}" for cell in listed)
+        parts += [wrapped(text.format(**counts)), f"{lines}\n", *_reasons(lines)]
+    return "\n".join(parts)
 
 
+def _reasons(listed: str) -> list[str]:
+    """Return why cells that are listed are as they are, as far as it was measured."""
+    return [wrapped(reason) for place, reason in _REASONS.items() if place in listed]
+
+
+_REASONS = {
+    "`minibatch_sgd`, skewed, regression, d 1": """\
+In the column of `minibatch_sgd` it is the records that differ, not the noise: the first 1000 have
+the steeper slope, and without noise 300 steps of 1 / L end at R2 0.761 for 1000 and 0.740 for 10000
+of them, and beside l2 = 0.1 at 0.199 and 0.181.
+""",
+    "`objective_perturbation`, skewed, regression, d 1": """\
+So it is for `objective_perturbation`: the minimiser with penalties of the distance from the mean of
+targets has R2 0.136 for 1000 of these records and 0.121 for 10000.
+""",
+    "`wd_dp`, off_centre, rare, d 8": """\
+So it is for rare labels with `wd_dp`, whose 600 steps end far from the minimiser, of AUC 0.888:
+without noise they have 0.828 for the first 10000 records, 0.817 and 0.810 for the second and third,
+and 0.815 for all.
+""",
+    "skewed, regression, d 50, l2 0.1, n 1000, epsilon 1": """\
+In 50 columns, with n mu 237, noise that is added once has the same deviation in every direction.
+With half of it R2 would be higher by 0.02 to 0.10 in skewed and off-centre columns, and lower by
+0.02 to 0.17 in correlated, indicator and uniform ones.
+""",
+    "`auto`, skewed, regression, d 8": """\
+Beside l2 = 0.1 the horizon is 3 / l2, after which a free intercept has not settled in skewed
+columns: longer runs at the same clip norm reach 0.181 with 10000 records at epsilon 10.
+""",
+    "`auto`, one_hot, offset, d 50": """\
+Three times the noise in margins costs where columns are rare indicators: with twice it R2 is 0.778
+there, and 0.04 to 0.05 lower in skewed and off-centre columns.
+""",
+}
 _SHOWN = {"columns": "d", "designs": "design", "l2": "l2"}
 _TITLES = {
     "balanced": "accuracy",

@@ -28,6 +28,7 @@ from dpkern.solvers.base.recalibration import (
     SIZES,
     TEMPERATURE,
 )
+from dpkern.solvers.base.run import Run
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
 LINE = {RATES: (0.7072, 1), SIZES: (0.5, 1), SCORES: (1.04, 2), RESIDUALS: (1.008, 1)}
@@ -657,3 +658,29 @@ def test_the_added_penalty_is_one_of_the_distance_from_the_first_model():
     result = dpk.solve("objective_perturbation", data, budget=budget, rng=2, loss="squared")
     assert result.parameters["added_l2"] > 0.3  # a quarter of the offset would be lost from 0
     assert result.intercept == pytest.approx(6.0, abs=1.5)
+
+
+@pytest.mark.filterwarnings("ignore:mu must be at most 6")
+@pytest.mark.parametrize(
+    ("solver", "how"),
+    [
+        ("wd_dp", {}),
+        ("wd_dp", {"trust": "silo"}),
+        ("wd_dp", {"trust": "silo", "accounting": "last_iterate"}),
+        ("output_perturbation", {"loss": dpk.losses.Huber(50.0)}),
+        ("output_perturbation", {"trust": "silo"}),
+    ],
+)
+def test_hidden_steps_penalise_the_distance_from_the_first_model(monkeypatch, solver, how):
+    """With little noise a run ends at the minimiser of this: one of |w| has an intercept of 5.5."""
+    firsts, first = [], Run.first_model
+    monkeypatch.setattr(Run, "first_model", lambda run: firsts.append(first(run)) or firsts[-1])
+    data, given = targets(), {"loss": "squared", **how}
+    budget = dpk.Budget(mu=1e4)
+    result = dpk.solve(solver, data, budget=budget, rng=1, l2=0.1, step_size=0.2, **given)
+    X = np.column_stack([data.X, np.ones(data.n)])
+    H, g = X.T @ X / data.n + 0.1 * np.eye(5), X.T @ (data.y - firsts[0][-1]) / data.n
+    assert firsts[0][-1] == pytest.approx(6.0, abs=0.1)
+    assert np.allclose(result.w, firsts[0] + np.linalg.solve(H, g), atol=0.02)
+    assert np.array_equal(data.y, targets().y)
+    assert dpk.verify(result.privacy.to_dict())

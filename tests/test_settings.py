@@ -14,7 +14,7 @@ from dpkern.models.penalties import PL
 from dpkern.solvers import SOLVERS, Objective
 from dpkern.solvers.base.outcome import plain
 from dpkern.solvers.base.plan import LongRunWarning, announce_length
-from dpkern.solvers.base.public_numbers import public_numbers
+from dpkern.solvers.base.public_numbers import margin_noise, public_numbers
 from dpkern.solvers.base.run import begin
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
@@ -452,3 +452,20 @@ def test_steps_too_long_for_the_penalties_are_shortened():
     assert found.parameters["step_size"] == pytest.approx(1.0)
     found = dpk.solve("auto", data, budget=budget, l2=0.01, rng=0, rounds=2)
     assert found.parameters["step_size"] == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 10.0])
+def test_larger_clip_norms_of_targets_take_half_of_the_noise_once(epsilon):
+    """Of what a larger budget buys, a part is less noise, beside which residuals are small."""
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, (10_000, 1))
+    data = dpk.SiloData(
+        X, 0.1 * X[:, 0], [0, 10_000], task="regression", target_bound=1.0, intercept=True,
+        row_bound=math.sqrt(2.0),
+    )  # fmt: skip
+    budget = dpk.Budget(epsilon=epsilon, delta=1e-6)
+    result = dpk.solve("wd_dp", data, budget=budget, rng=0, loss="squared")
+    most = 0.2 * margin_noise(2, labels=False)
+    larger = result.parameters["clip"] > 0.5001 * data.row_bound
+    assert larger == (epsilon > 1.0)
+    found = data.row_bound * result.privacy.releases[-1].std
+    assert found <= 1.001 * most * (0.5 if larger else 1.0)

@@ -413,6 +413,10 @@ class SiloData:
             return self._replaced(transform=transform, blocks=GivenTargets(self.blocks))
         return self._replaced(transform=transform, y=frozen(self.y + middle))
 
+    def with_targets_less(self, middle: float) -> Self:
+        """Return a copy of data in memory whose targets are less by a public number."""
+        return self._replaced(y=frozen(self.y - middle))
+
     def without_offsets(self) -> Self:
         """Return a copy of which margins have no offsets."""
         return self if self.margin_offset is None else self._replaced(margin_offset=None)

@@ -378,9 +378,9 @@ def _shared(
     penalize_intercept : bool or "auto"
         Whether penalties act on the intercept too. "auto" is False for l2 and l1 beside real
         targets, which need not be around 0, and True elsewhere, and where noise is less beside a
-        penalty of all coordinates: in `wd_dp`, `output_perturbation`, with accounting
-        "last_iterate", and in `objective_perturbation`, which draws the intercept to the released
-        mean of targets.
+        penalty of all coordinates: with accounting "last_iterate", and in `wd_dp`,
+        `output_perturbation` and `objective_perturbation`, which draw the intercept of targets to
+        their released mean, the first two with the squared and Huber losses.
     accountant : Accountant or None
         What is charged, before the first release, for what the run may spend, and refuses a run
         that its budget does not admit.

@@ -40,7 +40,7 @@ from dpkern.solvers.base.public_numbers import (
 # which most is lost again; with noise that is added once to the result, for labels and for targets;
 # with budgets for gradients and for differences of them, along the path or from an anchor; with
 # every record in one round.
-_EVERY_ROUND, _ONCE, _ONCE_TARGETS = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13), (0.5, 0.2, 0.2)
+_EVERY_ROUND, _ONCE, _ONCE_TARGETS = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13), (0.5, 0.2, 0.1)
 _DIFFERENCES, _ANCHORED = (0.28, 0.35, 0.5), (0.5, 0.25, 0.25)
 _IN_TURN = (0.5, 0.25, 0.25)
 # Noise of ordered classes, whose probabilities no line mends: by n mu, within these bounds.
@@ -52,7 +52,7 @@ _FEW_COUNTS, _LEAST_OF_COUNTS, _MOST_OF_COUNTS = 2000.0, 0.05, 0.2
 # The largest clip norm in row_bound |phi'(0)|, and that of labels where the horizon is that of
 # penalties, which must not outweigh clipped gradients: nothing is longer. It is smaller, in
 # proportion, below this n mu, or n mu over row_bound^2: noise costs more than what is clipped.
-_LARGEST_CLIP, _PENALIZED_CLIP, _FEW_PENALIZED, _FEW_OF_BOUND = 1.0, 2.0, 600.0, 67.0
+_LARGEST_CLIP, _PENALIZED_CLIP, _FEW_PENALIZED, _FEW_OF_BOUND = 1.0, 2.0, 600.0, 134.0
 # Clip norms of gradients in Newton's methods, where Hessians are clipped too or not, and of the
 # moments of labels; and that of labels in Newton's methods and objective perturbation, which grows
 # with (n mu)^(1/2) from this n mu on, up to the largest.

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._typing import FloatArray
+from dpkern.models.losses import Huber, Squared
 from dpkern.models.scale import largest_target
 from dpkern.privacy.mechanisms.channel import largest_norm
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
@@ -18,6 +20,7 @@ from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.sampling.record_sampling import Cyclic
 from dpkern.privacy.sensitivity.local_runs import LocalRuns, norm_bound
 from dpkern.solvers.base.backends import CALL_ENTRIES, interruptible
+from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
@@ -68,21 +71,31 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
     run.qualify(*(notes if run.plan.budget is not None else ()), upper=NOT_HIDDEN in notes)
     if isinstance(advance, HiddenSteps):
         advance.require_reach(eta)
-    w = run.first_model()
+    w, origin = run.first_model(), None
+    if run.plan.declaration.penalizes_intercept and _is_of_residuals(run.objective) and w.any():
+        # Penalties of all of w are of the distance from the first model: targets less its
+        # intercept are fitted from 0.
+        run.objective = replace(run.objective, data=run.objective.data.with_targets_less(w[-1]))
+        w, origin = np.zeros_like(w), w
     if isinstance(advance, GradientStep):
         done = await advance.compiled_rounds(w, eta[:, 0], returned.extend)
     for r in run.numbered_rounds(done):
         w_next = await advance(w, eta[r])
-        step = float(np.sum(eta[r]))
-        run.record(r, w_next, step, (w - w_next) / step)
+        step, point = float(np.sum(eta[r])), w_next if origin is None else origin + w_next
+        run.record(r, point, step, (w - w_next) / step)
         w = w_next
-        returned.add(w)
+        returned.add(point)
     added = np.zeros(run.plan.rounds)
     if isinstance(advance, GradientStep | HiddenSteps):
         added = advance.added_noise(eta)
     # Of several messages the noise depends on the models between.
     bounded = isinstance(advance, GradientStep) or run.plan.rounds == 1
     return run.result(returned.model, returned.noise(added, bounded=bounded))
+
+
+def _is_of_residuals(objective: Objective) -> bool:
+    """Whether the loss of a record is a function of its target less its margin."""
+    return objective.has_units and isinstance(objective.loss, Squared | Huber)
 
 
 class GradientStep:
