@@ -5,7 +5,16 @@ import math
 
 import numpy as np
 import pytest
-from adversarial import FLUSH, ROW_OPTIONS, anywhere, coarsest_grid, one_record, random_cases, rows
+from adversarial import (
+    FLUSH,
+    ROW_OPTIONS,
+    anywhere,
+    coarsest_grid,
+    every_loss,
+    one_record,
+    random_cases,
+    rows,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -178,6 +187,7 @@ def test_each_record_adds_the_clamped_difference_of_its_clipped_gradients(
 
 
 @pytest.mark.usefixtures("isa")
+@every_loss
 def test_differences_are_no_longer_than_the_smoothness_says(make, bare_records, loss):
     """Then C = smoothness R^2 |w_new - w_old| clips nothing, with or without clipped gradients."""
     data = make(n=200, m=1, row_bound=1.5, intercept=True)

@@ -7,7 +7,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse
-from adversarial import FLUSH, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
+from adversarial import (
+    FLUSH,
+    ROW_OPTIONS,
+    anywhere,
+    every_loss,
+    models,
+    one_record,
+    random_cases,
+    rows,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makers import assert_refused, spy_on_calls
@@ -210,6 +219,7 @@ def test_no_bit_depends_on_threads(make, layout, loss, hess_clip):
 
 
 @pytest.mark.usefixtures("isa")
+@every_loss
 def test_every_width_and_number_of_records(make, loss, steps):
     """Tiles, panels, packed blocks and tasks, full and not."""
     for p in (1, 2, 3, 4, 5, 7, 8, 9, 16, 23, 24, 25, 31, 32, 33, 40, 48, 57, 130):
@@ -324,6 +334,7 @@ def test_a_coarser_grid_rounds_the_exact_sum_once_ties_to_even(make, steps):
 
 
 @pytest.mark.usefixtures("isa")
+@every_loss
 def test_records_without_a_finite_curvature_or_norm_never_raise(bare_records, loss):
     """A NaN margin (inf - inf), a row that the feature map makes infinite."""
     rest = np.array([[1.0, 2.0], [0.5, -1.0]])

@@ -8,6 +8,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from adversarial import every_loss
 from makers import (
     FUSED,
     assert_refused,
@@ -93,6 +94,7 @@ def test_fused_instruction_sets_give_the_same_bits(make, layout, loss, kernel):
 
 @pytest.mark.isa
 @pytest.mark.parametrize("options", [{}, {"csr": True}, {"affine": True, "dtype": np.float32}])
+@every_loss
 def test_wide_rows_have_the_same_bits_on_fused_instruction_sets(make, loss, options):
     data = make(n=300, p=1200, row_bound=12.0, **options)
     assert_same_on(FUSED, lambda: RESULTS["differences"](data, points(data), loss))
@@ -207,6 +209,7 @@ def test_opposite_records_are_exactly_twice_the_clip_apart_at_most(bare_records,
 
 @pytest.mark.parametrize("kernel", ["gradients", "differences"])
 @pytest.mark.usefixtures("isa")
+@every_loss
 def test_records_without_a_finite_derivative_or_norm_count_as_nothing(bare_records, loss, kernel):
     """A NaN margin (inf - inf), an infinite one, a row that the feature map makes infinite."""
     compute, _ = SUMS[kernel]

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from adversarial import every_loss
 from makers import assert_refused
 from pairwise import pairwise
 from rounding import is_fused
@@ -147,6 +148,7 @@ EXTREME = [0.0, -0.0, 1.0, 5e-324, 1e-160, 1e154, -1e200, 1.7976931348623157e308
 
 
 @pytest.mark.usefixtures("isa")
+@every_loss
 def test_one_record_never_adds_more_than_its_bound(bare_records, loss, steps):
     """Bounds that are no multiples of the grid, on fine and coarse grids; records that overflow."""
     candidates = np.array([-1e3, -1.0, 1e-9, 1.0, 1e300])

@@ -1,0 +1,118 @@
+"""Many cases in one test, and the keys of noise in tests."""
+
+import hashlib
+import inspect
+import secrets
+from contextlib import contextmanager
+
+import pytest
+
+
+class KeysOfTests:
+    """The module `secrets`, with keys that follow from the names of tests.
+
+    Noise without a seed would fail any test of an estimate one time in some thousands; there are
+    thousands of tests. Other processes, and the names of files, keep the operating system's keys.
+    """
+
+    def __init__(self):
+        self.restart("")
+
+    def restart(self, name):
+        self.name, self.count = name, 0
+
+    def token_bytes(self, size):
+        self.count += 1
+        return hashlib.shake_256(f"{self.name} {self.count}".encode()).digest(size)
+
+    def randbits(self, count):
+        return int.from_bytes(self.token_bytes(-(-count // 8))) >> -count % 8
+
+    def __getattr__(self, name):
+        return getattr(secrets, name)
+
+
+KEYS = KeysOfTests()
+
+
+def name_case(names, values, number, ids):
+    """What a case is called in an error: as pytest calls it."""
+    if ids is not None and not callable(ids):
+        return str(ids[number])
+    shown = [ids and ids(value) for value in values]
+    for k, value in enumerate(values):
+        if shown[k] is None and (value is None or isinstance(value, (str, int, float))):
+            shown[k] = str(value)
+        elif shown[k] is None:
+            shown[k] = getattr(value, "__name__", f"{names[k]}{number}")
+    return "-".join(map(str, shown))
+
+
+def read_cases(names, cases, ids):
+    """(name, arguments) of every case, of what `pytest.mark.parametrize` takes."""
+    for number, case in enumerate(cases):
+        param = case if isinstance(case, type(pytest.param())) else None
+        assert param is None or not param.marks, "a marked case is an item of its own"
+        values = param.values if param else case if len(names) > 1 else (case,)
+        name = (param and param.id) or name_case(names, values, number, ids)
+        yield name, dict(zip(names, values, strict=True))
+
+
+@contextmanager
+def own_fixtures(fixtures, number):
+    """The fixtures of a test, with those that keep what a case did as new for the next one."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        fixtures = dict(fixtures)
+        if "monkeypatch" in fixtures:
+            fixtures["monkeypatch"] = monkeypatch
+        if "tmp_path" in fixtures:
+            fixtures["tmp_path"] = fixtures["tmp_path"] / str(number)
+            fixtures["tmp_path"].mkdir()
+        if "capsys" in fixtures:
+            fixtures["capsys"].readouterr()
+        if "spied" in fixtures:
+            fixtures["spied"].clear()
+        yield fixtures
+
+
+def each(names, cases, ids=None):
+    """Run a test on every case as one item: `pytest.mark.parametrize` for cases of milliseconds.
+
+    All cases run, each with keys, `monkeypatch`, `tmp_path`, `capsys` and `spied` of its own. The
+    first error is raised, and has the names of all cases that failed.
+    """
+    names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
+    cases = list(read_cases(names, cases, ids))
+    assert cases
+
+    def decorate(test):
+        def run(**fixtures):
+            __tracebackhide__ = True
+            failed, skipped, item = [], [], KEYS.name
+            for number, (name, case) in enumerate(cases):
+                KEYS.restart(f"{item}[{name}]")
+                try:
+                    with own_fixtures(fixtures, number) as own:
+                        test(**own, **case)
+                except pytest.skip.Exception as reason:
+                    skipped.append(reason)
+                except (Exception, pytest.fail.Exception) as error:
+                    failed.append((name, error))
+            if failed:
+                error = failed[0][1]
+                error.add_note(f"failed for {', '.join(name for name, _ in failed)}")
+                raise error
+            if len(skipped) == len(cases):
+                raise skipped[0]
+
+        given = inspect.signature(test).parameters
+        assert set(names) <= set(given), f"{test.__name__} does not take all of {names}"
+        run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
+        run.__qualname__ = test.__qualname__
+        run.__signature__ = inspect.Signature(
+            [p.replace(kind=p.KEYWORD_ONLY) for name, p in given.items() if name not in names]
+        )
+        run.pytestmark = list(getattr(test, "pytestmark", []))
+        return run
+
+    return decorate
