@@ -75,13 +75,14 @@ def own_fixtures(fixtures, number):
         yield fixtures
 
 
-def each(names, cases, ids=None):
+def for_each(names, cases, ids=None):
     """Run a test on every case as one item: `pytest.mark.parametrize` for cases of milliseconds.
 
     All cases run, each with keys, `monkeypatch`, `tmp_path`, `capsys` and `spied` of its own. The
     first error is raised, and has the names of all cases that failed.
     """
     names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
+    ids = ids if ids is None or callable(ids) else list(ids)
     cases = list(read_cases(names, cases, ids))
     assert cases
 

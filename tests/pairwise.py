@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 import pytest
 from adversarial import EVERY_LOSS
-from cases import each
+from cases import for_each
 
 from dpkern import _core
 
@@ -134,7 +134,7 @@ def pairwise(*shared, strength=2, **factors):
     """
     arguments, cases, ids = design(*shared, strength=strength, **factors)
     if "isa" not in arguments:
-        return each(arguments, cases, ids)
+        return for_each(arguments, cases, ids)
     by_isa = {}
     for name, (isa, *case) in zip(ids, cases, strict=True):
         by_isa.setdefault(isa, []).append(pytest.param(*case, id=name))
@@ -143,7 +143,7 @@ def pairwise(*shared, strength=2, **factors):
 
 def run_by_isa(test, arguments, cases):
     """Run a test on its cases for the instruction set in use."""
-    tests = {isa: each(arguments, own)(test) for isa, own in cases.items()}
+    tests = {isa: for_each(arguments, own)(test) for isa, own in cases.items()}
 
     @functools.wraps(next(iter(tests.values())))
     def run(isa, **fixtures):

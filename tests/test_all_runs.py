@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import recomputed_mu, transcript
 from released_data import data
 from released_runs import DELTA, EPSILON, budget, runs
@@ -33,7 +34,7 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize("id", EXACT)
+@for_each("id", EXACT)
 def test_a_certificate_is_the_budget_and_follows_from_its_releases(id):
     certificate = runs()[id].run(1).privacy
     assert certificate.epsilon(DELTA) <= EPSILON

@@ -3,7 +3,7 @@
 import inspect
 
 import pytest
-from cases import KEYS, each
+from cases import KEYS, for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 def test_all_cases_run_and_the_first_error_names_those_that_fail():
     seen = []
 
-    @each("a, b", [(1, 2), pytest.param(2, 2, id="equal"), (4, 3), (7, 6)])
-    @each("c", [0.5, None], ids=["half", "none"])
+    @for_each("a, b", [(1, 2), pytest.param(2, 2, id="equal"), (4, 3), (7, 6)])
+    @for_each("c", [0.5, None], ids=["half", "none"])
     def test(a, b, c):
         seen.append((a, b, c))
         assert a < b or a == 4
@@ -32,11 +32,11 @@ def test_names_are_those_that_pytest_shows():
         ([3, 4], lambda value: f"n{value}" if value < 4 else None, "n3, 4"),
     ):
         with pytest.raises(ValueError, match="wrong") as caught:
-            each("value", cases, ids)(fails)()
+            for_each("value", cases, ids)(fails)()
         assert caught.value.__notes__ == [f"failed for {shown}"]
 
 
-@each("number", [0, 1, 2])
+@for_each("number", [0, 1, 2])
 def test_a_case_sees_nothing_of_the_one_before(number, monkeypatch, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
@@ -49,7 +49,7 @@ def test_a_case_sees_nothing_of_the_one_before(number, monkeypatch, tmp_path, ca
     KEYS.token_bytes(1)
 
 
-@each("factor", [1, -1])
+@for_each("factor", [1, -1])
 @given(st.integers())
 @settings(max_examples=10)
 def test_generated_examples_are_tried_on_every_case(factor, number):
@@ -61,13 +61,13 @@ def test_cases_that_are_all_skipped_are_a_skipped_test():
         if reason:
             pytest.skip(reason)
 
-    each("reason", ["a", ""])(test)()
+    for_each("reason", ["a", ""])(test)()
     with pytest.raises(pytest.skip.Exception, match="a"):
-        each("reason", ["a", "b"])(test)()
+        for_each("reason", ["a", "b"])(test)()
 
 
 def test_an_unknown_argument_or_a_marked_case_is_refused():
     with pytest.raises(AssertionError, match="does not take"):
-        each("other", [1])(lambda value: None)
+        for_each("other", [1])(lambda value: None)
     with pytest.raises(AssertionError, match="item of its own"):
-        each("value", [pytest.param(1, marks=pytest.mark.proof)])
+        for_each("value", [pytest.param(1, marks=pytest.mark.proof)])

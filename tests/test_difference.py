@@ -15,6 +15,7 @@ from adversarial import (
     random_cases,
     rows,
 )
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -205,8 +206,8 @@ def test_differences_are_no_longer_than_the_smoothness_says(make, bare_records, 
 ROWS = rows(equal=1024, long=5000)
 
 
-@pytest.mark.parametrize("flush", [0, FLUSH])
-@pytest.mark.parametrize("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
+@for_each("flush", [0, FLUSH])
+@for_each("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_adds_more_than_the_clip(
     flush, options, bare_records, longer, control_bits
@@ -318,7 +319,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("how", "message"), BAD)
+@for_each(("how", "message"), BAD)
 def test_bad_input_is_refused_by_name(make, how, message):
     how = {"w_new": np.zeros(11), "w_old": np.ones(11), "loss": "logistic", "clip": 1.0} | how
     assert_refused(message, kernels.glm_difference, make(), **how)

@@ -12,6 +12,7 @@ import pytest
 import scipy
 import scipy.sparse
 from adversarial import EVERY_LOSS, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
+from cases import for_each
 from gpu_card import DeviceArray, has_card, kernel_names, use_cpu_card
 from hypothesis import given, settings
 from makers import assert_refused
@@ -86,7 +87,7 @@ def test_gradients_have_the_bits_of_the_cpu(make, card, layout, p):
         assert np.any(there_sums)
 
 
-@pytest.mark.parametrize("loss", EVERY_LOSS, ids=lambda loss: loss.name)
+@for_each("loss", EVERY_LOSS, ids=lambda loss: loss.name)
 def test_every_loss_has_the_bits_of_the_cpu(make, card, loss):
     for layout, p in itertools.product(LAYOUTS.values(), (11, 130, 270)):
         data = make(n=500, p=p, m=4, **layout)
@@ -107,7 +108,7 @@ def test_sums_of_losses_have_the_order_of_the_cpu(make, card):
     np.testing.assert_array_equal(values, kernels.glm_losses(data, w, loss="logistic"))
 
 
-@pytest.mark.parametrize("k", [2, 3, 7, 9])
+@for_each("k", [2, 3, 7, 9])
 def test_several_models_have_the_bits_of_each(make, card, k):
     rng = np.random.default_rng(k)
     for layout, p in itertools.product(LAYOUTS.values(), (5, 40, 128, 200, 300)):
@@ -151,7 +152,7 @@ def test_random_records_have_the_bits_of_the_cpu(case, bare_records, cpu_card):
     np.testing.assert_array_equal(sums, kernels.glm_gradient(data, w, **how))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@for_each("dtype", [np.float32, np.float64])
 def test_clipped_vectors_have_the_bits_of_the_cpu(card, dtype):
     rng = np.random.default_rng(1)
     for p in (1, 9, 63, 64, 100, 4096, 4097, 9000, 45000):
@@ -253,7 +254,7 @@ def runs(name, trust):
 OFFERED = [(name, trust) for name, s in SOLVERS.items() for trust in s.declaration.trusts]
 
 
-@pytest.mark.parametrize(("name", "trust"), OFFERED)
+@for_each(("name", "trust"), OFFERED)
 def test_solvers_release_the_bits_of_the_cpu_or_refuse(records, cpu_card, tmp_path, name, trust):
     solver, how = SOLVERS[name], runs(name, trust)
     if "local_steps" in how:
@@ -337,7 +338,7 @@ class Linear(Oracle):
         return DeviceArray(G) if self.on_card else G
 
 
-@pytest.mark.parametrize("weights", ["size", "uniform"])
+@for_each("weights", ["size", "uniform"])
 def test_gradients_of_a_model_on_a_card_are_summed_there(cpu_card, weights):
     records = make_records()
     how = {"budget": dpk.Budget(epsilon=5.0, delta=1e-5), "clip": 1.0, "rounds": 3, "rng": 0}

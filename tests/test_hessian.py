@@ -17,6 +17,7 @@ from adversarial import (
     random_cases,
     rows,
 )
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makers import assert_refused, spy_on_calls
@@ -249,8 +250,8 @@ def refuse_more_than(H, q, hess_clip, steps):
     assert sum(np.diag(k2)) * Fraction(q) ** 2 <= Fraction(hess_clip)
 
 
-@pytest.mark.parametrize("flush", [0, FLUSH])
-@pytest.mark.parametrize("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
+@for_each("flush", [0, FLUSH])
+@for_each("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_adds_more_than_the_clip(
     flush, options, bare_records, steps, control_bits
@@ -389,7 +390,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("how", "message"), BAD)
+@for_each(("how", "message"), BAD)
 def test_bad_input_is_refused_by_name(make, how, message):
     assert_refused(
         message,

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
+from cases import for_each
 from makers import BUDGET, ratios, same
 from test_inference import LOSSES, SCHEMA, extremes, moved, people, records, releases
 
@@ -64,8 +65,8 @@ def test_one_call_is_the_meta_analysis_of_fits_of_each_silo(name, intercept):
             assert row[1:] == pytest.approx(other[1:], rel=1e-6, nan_ok=True)
 
 
-@pytest.mark.parametrize("budget", [None, BUDGET])
-@pytest.mark.parametrize("of_schema", [False, True])
+@for_each("budget", [None, BUDGET])
+@for_each("of_schema", [False, True])
 def test_the_model_has_the_pooled_coefficients_and_their_covariance(of_schema, budget):
     if of_schema:
         table = people()
@@ -232,7 +233,7 @@ def test_every_silo_is_charged_what_its_run_alone_is(name, neighbours):
     assert certificate.mu == pytest.approx(expected.mu, rel=1e-9)
 
 
-@pytest.mark.parametrize("what", ["scores", "curvatures", "squared scores", "whitened rows"])
+@for_each("what", ["scores", "curvatures", "squared scores", "whitened rows"])
 def test_a_certificate_with_half_of_a_sensitivity_is_refused(what):
     stated = fit(silos(sizes=(400, 500, 300))).privacy.to_dict()
     for release in stated["releases"]:
@@ -252,7 +253,7 @@ def test_an_accountant_is_charged_once_for_all_silos(tmp_path):
         fit(silos(sizes=(400, 500, 300)), weights="uniform")
 
 
-@pytest.mark.parametrize("outer", [False, True])
+@for_each("outer", [False, True])
 def test_standard_errors_hold_the_noise_of_all_shares(outer):
     """Of those that collude too, which the certificate leaves out."""
     channel = Channel(Ledger(), dpk.NoiseStream(1), SEEN_BY["central"], shares=Shares(4, 2))

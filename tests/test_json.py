@@ -5,7 +5,7 @@ import json
 import math
 
 import numpy as np
-import pytest
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makers import assert_refused
@@ -31,7 +31,7 @@ def test_numpy_values_and_tuples_become_plain_ones():
     assert back == {"a": [1.0, math.inf], "b": -math.inf, "c": [1, [2]]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "message"),
     [
         ([1], "TypeError: x must be a mapping, got list"),

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from adversarial import every_loss
+from cases import for_each
 from makers import assert_refused
 from pairwise import pairwise
 from rounding import is_fused
@@ -224,7 +225,7 @@ BAD_INPUT = [
 ]
 
 
-@pytest.mark.parametrize(("how", "message"), BAD_INPUT)
+@for_each(("how", "message"), BAD_INPUT)
 def test_bad_input_is_refused_by_name(make, how, message):
     given = {"w": np.zeros(11), "p": np.ones(11), "loss": "logistic", "steps": [1.0, 2.0, 3.0]}
     assert_refused(message, kernels.line_search, make(), **(given | how))

@@ -7,7 +7,7 @@ import adversarial
 import mpmath
 import numpy as np
 import pytest
-from cases import each
+from cases import for_each
 from test_losses_table import labels_of
 
 from dpkern import _core
@@ -30,7 +30,7 @@ def evaluate(loss, y, z):
     return out
 
 
-every_loss = each("loss", EVERY_LOSS, ids=repr)
+every_loss = for_each("loss", EVERY_LOSS, ids=repr)
 
 
 def points_of(loss):

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -253,8 +254,8 @@ ADVERSARIAL = [
 CLIPS = [2.0**-300, 0.1, math.nextafter(25 / 64, 0.0), math.pi, 2.0**300]
 
 
-@pytest.mark.parametrize("flush", [0, FLUSH])
-@pytest.mark.parametrize("net", ADVERSARIAL, ids=lambda net: f"{net['layers']}")
+@for_each("flush", [0, FLUSH])
+@for_each("net", ADVERSARIAL, ids=lambda net: f"{net['layers']}")
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_adds_more_than_the_clip_over_all_layers(
     flush, net, longer, control_bits, bare_records
@@ -427,7 +428,7 @@ def test_clipped_differences_telescope(net, records_of):
     np.testing.assert_array_equal(kernels.mlp_difference(data, path[0], path[0], **how), 0.0)
 
 
-@pytest.mark.parametrize("clip", [0.3, 10.0])
+@for_each("clip", [0.3, 10.0])
 @pytest.mark.usefixtures("isa")
 def test_a_gradient_that_is_not_finite_at_one_point_counts_as_zero_there(clip, make):
     net = {"layers": (16, 3, 1), "activation": "relu", "loss": "squared"}
@@ -446,7 +447,7 @@ def test_a_gradient_that_is_not_finite_at_one_point_counts_as_zero_there(clip, m
     assert not np.any(kernels.mlp_difference(data, over, 2.0 * over, clip=clip, **how)[1])
 
 
-@pytest.mark.parametrize("hidden", [1, 2, 40])
+@for_each("hidden", [1, 2, 40])
 @pytest.mark.usefixtures("isa")
 def test_blocks_that_cancel_leave_a_difference_within_the_clip(hidden, longer, bare_records):
     """Truncation of two blocks may lengthen their sum; the step is as coarse as it may be. Half of
@@ -664,7 +665,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("how", "message"), BAD)
+@for_each(("how", "message"), BAD)
 def test_bad_input_is_refused_by_name(how, message, make):
     data = make()
     data.classes = np.array([-1, 1])

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
+from cases import for_each
 from makers import BUDGET, assert_refused, replay_releases
 from scipy.special import expit
 
@@ -453,7 +454,7 @@ def test_the_command_line_fits_ordered_classes(tmp_path, capsys):
     assert "--loss must be another than ordered with --hidden" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("form", ["thresholds", "likelihood"])
+@for_each("form", ["thresholds", "likelihood"])
 def test_estimators_of_ordered_classes_have_a_summary(form):
     X, y = records()
     how = {"classes": range(4), "feature_range": (-1.0, 1.0), "random_state": 0, "form": form}

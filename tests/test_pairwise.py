@@ -3,14 +3,14 @@
 import itertools
 import math
 
-import pytest
+from cases import for_each
 from pairwise import ROWS, covering, design, groups_of
 
 DESIGNS = [(4,), (3, 5), (2,) * 10, (3, 2, 2, 2, 2, 2, 5), (13, 7, 2, 3), (1, 4, 1, 3)]
 
 
-@pytest.mark.parametrize("sizes", DESIGNS, ids=str)
-@pytest.mark.parametrize("strength", [1, 2, 3])
+@for_each("sizes", DESIGNS, ids=str)
+@for_each("strength", [1, 2, 3])
 def test_every_combination_of_any_factors_occurs_in_few_cases(sizes, strength):
     groups = groups_of(range(len(sizes)), strength)
     cases = covering(sizes, groups)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from adversarial import CHOSEN, EVERY_LOSS
+from cases import for_each
 from makers import BUDGET, make_table
 from pairwise import covering
 
@@ -173,7 +174,7 @@ def test_noiseless_run_reaches_the_optimum_with_every_penalty(solver):
         np.testing.assert_allclose(result.w, w, atol=1e-5)
 
 
-@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
+@for_each("penalty", PENALTIES, ids=str)
 def test_a_minimum_is_no_worse_than_its_neighbours(penalty):
     """Which makes it the minimiser of a convex J."""
     data = alike_or_not("classification", True)
@@ -226,7 +227,7 @@ def test_objective_is_infinite_where_a_constraint_does_not_hold():
     assert objective.value(objective.prox(w, 1.0)) < math.inf
 
 
-@pytest.mark.parametrize(("solver", "trust"), [o for o in OFFERED if o[0] in PENALIZED])
+@for_each(("solver", "trust"), [o for o in OFFERED if o[0] in PENALIZED])
 def test_a_noisy_run_ends_inside_a_constraint_and_costs_what_it_costs_without(solver, trust):
     """Or, where steps are hidden, is refused: their bound knows no prox."""
     options = {"budget": BUDGET, "clip": 1.0, "rng": 3, "trust": trust, **length(solver, 4)}
@@ -244,7 +245,7 @@ def test_a_noisy_run_ends_inside_a_constraint_and_costs_what_it_costs_without(so
     assert inside.privacy.declared["penalty"] == {"name": "simplex", "strength": 1.0, "total": 1.0}
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
+@for_each("trust", ["central", "silo"])
 def test_hidden_federated_steps_refuse_a_penalty_without_a_bound_and_noisy_ones_take_it(trust):
     options = {"budget": BUDGET, "clip": 1.0, "rng": 3, "rounds": 2, "local_steps": 3}
     options |= {"penalty": Box([-0.1] * 6, 0.1), "trust": trust}
@@ -303,9 +304,7 @@ def test_a_smooth_penalty_is_minimised_with_the_rest(data):
     assert slopes[-1] == 0.0
 
 
-@pytest.mark.parametrize(
-    "penalty", [L1(0.3), PL(0.5), L2Ball(0.5), Simplex()], ids=lambda p: p.name
-)
+@for_each("penalty", [L1(0.3), PL(0.5), L2Ball(0.5), Simplex()], ids=lambda p: p.name)
 def test_penalties_act_on_every_row_as_on_a_model(data, penalty):
     how = {"l2": 0.1, "penalty": penalty, "penalize_intercept": False}
     objective = Objective(data, dpk.losses.Logistic(), **how)
@@ -322,9 +321,7 @@ def test_uniform_weights_move_the_optimum(data):
     assert np.max(np.abs(a - b)) > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("name", "rounds"), [("gradient_descent", 4000), ("local_newton", 40)], ids=str
-)
+@for_each(("name", "rounds"), [("gradient_descent", 4000), ("local_newton", 40)], ids=str)
 def test_intercept_without_penalty_is_free_of_it(data, name, rounds):
     how = {"l2": 0.5, "rounds": rounds, "penalize_intercept": False}
     result = dpk.solve(name, data, budget=None, **how)
@@ -349,7 +346,7 @@ def test_paper_mode_of_32_equal_silos_certifies_5_30_where_1_is_claimed():
     assert round(result.privacy.epsilon(1e-5), 2) == 5.30
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@for_each("solver", SOLVERS)
 def test_no_budget_means_no_guarantee(solver, data):
     certificate = dpk.solve(solver, data, budget=None, **length(solver, 2)).privacy
     assert certificate.mu == math.inf
@@ -472,7 +469,7 @@ def test_result_predicts_what_the_model_says(data):
     assert result.score(data.X, labels.astype(object)) == 1.0
 
 
-@pytest.mark.parametrize("task", ["classification", "regression"])
+@for_each("task", ["classification", "regression"])
 def test_saved_model_comes_back_whole(tmp_path, task):
     data = make_data(task, feature_range=(-4.0, 4.0))
     loss = "logistic" if task == "classification" else dpk.losses.Huber(delta=0.5)
@@ -524,9 +521,7 @@ def test_foreign_file_is_no_model(tmp_path):
         dpk.load(tmp_path / "missing.npz")
 
 
-@pytest.mark.parametrize(
-    "options", [{"l2": 0.0}, {"l2": 0.1, "penalize_intercept": False}], ids=str
-)
+@for_each("options", [{"l2": 0.0}, {"l2": 0.1, "penalize_intercept": False}], ids=str)
 def test_theorem_steps_need_l2_on_every_coordinate(data, options):
     with pytest.raises(ValueError, match="l2 > 0"):
         dpk.solve("gradient_descent", data, budget=None, step_size="theorem", **options)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from cases import for_each
 
 from dpkern import _core
 from dpkern._threads import usable_cores
@@ -12,7 +13,7 @@ from dpkern._threads import usable_cores
 SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "most"), [("1", 1), ("1,4", 1), ("", None), ("0", None), ("two", None), ("999", None)]
 )
 def test_omp_num_threads_limits_the_threads_and_only_that(monkeypatch, value, most):

@@ -20,6 +20,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from released_data import data
 from released_runs import runs
 from scipy import stats
@@ -337,7 +338,7 @@ def test_an_edit_is_rejected_by_the_digest(what):
         dpk.Certificate.from_dict(values)
 
 
-@pytest.mark.parametrize("what", ONLY_THE_DIGEST)
+@for_each("what", ONLY_THE_DIGEST)
 def test_what_no_arithmetic_can_tell(what):
     name, change = ONLY_THE_DIGEST[what]
     assert dpk.verify(edited(name, change, with_digest=True)).ok
@@ -585,7 +586,7 @@ def test_a_forged_certificate_contradicts_itself(what):
     assert not all(c.ok for c in structures)
 
 
-@pytest.mark.parametrize("what", TAKEN_AS_STATED)
+@for_each("what", TAKEN_AS_STATED)
 def test_what_no_rule_tells_is_taken_as_stated(what):
     name, change, taken = TAKEN_AS_STATED[what]
     found = dpk.verify(form(forged(original(name), change)))
@@ -593,7 +594,7 @@ def test_what_no_rule_tells_is_taken_as_stated(what):
     assert taken in " ".join(c.stated for c in found.checks if c.recomputed == TAKEN)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("law", "epsilon"),
     [
         (GaussianDP(mu=0.3), 0.5),
@@ -617,7 +618,7 @@ def test_laws_recomputed_agree_from_below(law, epsilon):
     assert law.delta(epsilon) <= again.delta(max(reduced, 0.0)) * (1 + slack) + rounding
 
 
-@pytest.mark.parametrize(("epsilon", "batch"), [(0.2, 15), (0.2, 50), (0.44, 120)])
+@for_each(("epsilon", "batch"), [(0.2, 15), (0.2, 50), (0.44, 120)])
 def test_deltas_of_samples_that_are_but_roundings_agree(epsilon, batch):
     data = dpk.SiloData(np.eye(240, 3), np.resize([-1.0, 1.0], 240), [0, 240], row_bound=1.0)
     how = {"neighbours": "add_remove", "public_size": 240, "sampling": "poisson", "rng": 1}
@@ -663,7 +664,7 @@ def test_a_model_file_and_lines_of_json_are_verified(tmp_path, capsys):
     assert "do not rely on it" in out
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "message"),
     [
         ("", "holds no certificate"),
@@ -695,7 +696,7 @@ def test_another_version_and_damage_are_refused():
         verify_certificate(values | {"group_size": "two"})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "path", "value"),
     [
         ("run", "releases/0/sensitivity", 1e308),
@@ -831,7 +832,7 @@ def test_the_band_of_a_run_is_that_of_its_noise(tmp_path):
     assert runs()["local_newton/layout/csr"].run(1)._noise_band() is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("solver", "options"),
     [
         ("gradient_descent", {}),
@@ -851,7 +852,7 @@ def test_a_single_silo_is_verified(solver, options):
     assert_verified(dpk.solve(solver, one, budget=BUDGET, **how, **options).privacy)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("solver", "options"),
     [
         ("minibatch_sgd", {"rounds": 4}),
@@ -898,7 +899,7 @@ def test_deltas_below_the_rounding_of_doubles_are_verified():
     assert_verified(found)
 
 
-@pytest.mark.parametrize("name", ["gradient_descent", "local_newton", "spider"])
+@for_each("name", ["gradient_descent", "local_newton", "spider"])
 def test_runs_in_lock_step_and_shares_of_noise_are_verified(name):
     how = {"clip": 1.0, "rounds": 3, "step_size": 0.1, "rng": 1, "trust": "central"}
     for result in dpk.solve_many(name, data("dense"), budgets=[BUDGET, BUDGET], **how):
@@ -998,7 +999,7 @@ def test_guarantees_for_people_are_verified(name, options):
     assert_verified(of_people(name, **options))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "change"),
     [
         ({}, {"unit": "one person with at most 40 records"}),
@@ -1017,7 +1018,7 @@ def test_other_guarantees_for_people_are_rejected(options, change):
     assert not verify_certificate(values, "edited").ok
 
 
-@pytest.mark.parametrize("id", ["admm/silos/federated/silo", "local_sgd/silo/round/one_pass"])
+@for_each("id", ["admm/silos/federated/silo", "local_sgd/silo/round/one_pass"])
 def test_a_series_is_recomputed_from_its_costliest_releases(id):
     certificate = made(id)
     assert all(release.series == 1 for release in certificate.releases)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,7 +60,7 @@ def test_ends_of_the_ranges():
     assert zcdp_epsilon(1e-12, 0.9) == 0.0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("function", "arguments", "message"),
     [
         (zcdp_delta, (0.0, 1.0), r"rho must .*got 0.0"),
