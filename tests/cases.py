@@ -44,7 +44,8 @@ def name_case(names, values, number, ids):
         if shown[k] is None and (value is None or isinstance(value, (str, int, float))):
             shown[k] = str(value)
         elif shown[k] is None:
-            shown[k] = getattr(value, "__name__", f"{names[k]}{number}")
+            name = getattr(value, "__name__", None) or getattr(value, "name", None)
+            shown[k] = name if isinstance(name, str) else f"{names[k]}{number}"
     return "-".join(map(str, shown))
 
 
@@ -108,12 +109,42 @@ def for_each(names, cases, ids=None):
 
         given = inspect.signature(test).parameters
         assert set(names) <= set(given), f"{test.__name__} does not take all of {names}"
-        run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
-        run.__qualname__ = test.__qualname__
-        run.__signature__ = inspect.Signature(
-            [p.replace(kind=p.KEYWORD_ONLY) for name, p in given.items() if name not in names]
-        )
-        run.pytestmark = list(getattr(test, "pytestmark", []))
-        return run
+        return imitate(run, test, [name for name in given if name not in names])
 
     return decorate
+
+
+def imitate(run, test, arguments):
+    """Give a function the name and the marks of a test, and these arguments."""
+    for field in ("__name__", "__qualname__", "__doc__", "__module__"):
+        setattr(run, field, getattr(test, field))
+    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in arguments]
+    run.__signature__ = inspect.Signature(parameters)
+    run.pytestmark = list(getattr(test, "pytestmark", []))
+    return run
+
+
+def choose_cases(group, names, cases):
+    """As `for_each`, on the cases of the value that an argument or fixture of the test has.
+
+    `cases` has those of each value; the test takes the value where it has such an argument.
+    """
+
+    def decorate(test):
+        tests = {value: for_each(names, own)(test) for value, own in cases.items()}
+        given = list(inspect.signature(next(iter(tests.values()))).parameters)
+
+        def run(**fixtures):
+            value = fixtures[group] if group in given else fixtures.pop(group)
+            tests[value](**fixtures)
+
+        return imitate(run, test, dict.fromkeys([group, *given]))
+
+    return decorate
+
+
+def for_each_in(group, names, cases):
+    """As `for_each`, with an item for every value of an argument; `cases` has those of each."""
+    return lambda test: pytest.mark.parametrize(group, list(cases))(
+        choose_cases(group, names, cases)(test)
+    )

@@ -6,8 +6,6 @@ combined by threes always; a kernel's agreement with its reference is tried at s
 throughout, since kernels are compiled for an instruction set, a kind of rows and a loss.
 """
 
-import functools
-import inspect
 import itertools
 from collections import Counter
 from functools import cache
@@ -15,7 +13,7 @@ from functools import cache
 import numpy as np
 import pytest
 from adversarial import EVERY_LOSS
-from cases import for_each
+from cases import choose_cases, for_each
 
 from dpkern import _core
 
@@ -138,19 +136,4 @@ def pairwise(*shared, strength=2, **factors):
     by_isa = {}
     for name, (isa, *case) in zip(ids, cases, strict=True):
         by_isa.setdefault(isa, []).append(pytest.param(*case, id=name))
-    return lambda test: run_by_isa(test, arguments[1:], by_isa)
-
-
-def run_by_isa(test, arguments, cases):
-    """Run a test on its cases for the instruction set in use."""
-    tests = {isa: for_each(arguments, own)(test) for isa, own in cases.items()}
-
-    @functools.wraps(next(iter(tests.values())))
-    def run(isa, **fixtures):
-        tests[isa](**fixtures)
-
-    given = list(run.__signature__.parameters.values())
-    isa = inspect.Parameter("isa", inspect.Parameter.KEYWORD_ONLY)
-    run.__signature__ = inspect.Signature([isa, *given])
-    del run.__wrapped__
-    return run
+    return choose_cases("isa", arguments[1:], by_isa)

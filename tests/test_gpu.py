@@ -66,7 +66,7 @@ WIDTHS = (1, 7, 8, 15, 16, 17, 31, 63, 64, 79, 100, 128, 240, 255, 256, 257, 300
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("p", WIDTHS)
+@for_each("p", WIDTHS)
 def test_gradients_have_the_bits_of_the_cpu(make, card, layout, p):
     """Grids from so fine that each rounding of a margin is seen to single precision."""
     n = 203 if p < 300 else 43

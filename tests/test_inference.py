@@ -193,6 +193,12 @@ def extremes(name, d, rng):
     return rows[rng.integers(len(rows))], y, rng.choice([0.0, 1e-9, 0.5, 1.0]), offset
 
 
+FEW_OR_MANY = pytest.mark.parametrize(
+    "seeds", [range(10), pytest.param(range(10, 40), marks=pytest.mark.statistical)], ids=str
+)
+
+
+@FEW_OR_MANY
 @pytest.mark.parametrize(
     ("name", "neighbours", "weighted"),
     [
@@ -203,14 +209,14 @@ def extremes(name, d, rng):
         if name in list(LOSSES)[:4] or weighted == (neighbours == "add_remove")
     ],
 )
-def test_no_record_moves_a_sum_by_more_than_is_charged(releases, name, neighbours, weighted):
+def test_no_record_moves_a_sum_by_more_than_is_charged(releases, name, neighbours, weighted, seeds):
     """All releases at the same released numbers, in rational arithmetic."""
     made, replayed = releases
     how = {"row_bound": 1.5, "feature_range": None}
     if neighbours == "add_remove":
         how |= {"neighbours": neighbours, "public_size": 60}
     largest = {}
-    for seed in range(40):
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         n = 60 if seed % 2 else 2  # a record beside one, or among others
         X, y = records(name, n=n, seed=seed)

@@ -18,7 +18,7 @@ names = st.text().filter(lambda name: name != "__float__")
 trees = st.recursive(leaves, lambda t: st.lists(t) | st.dictionaries(names, t), max_leaves=20)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(tree=trees)
 def test_everything_comes_back_from_standard_json(tree):
     assert decode(json.loads(json.dumps(encode(tree), allow_nan=False))) == tree

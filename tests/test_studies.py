@@ -708,6 +708,7 @@ def one_process(rounds):
     return np.append(result.coef, result.intercept)
 
 
+@pytest.mark.processes
 def test_processes_have_the_bits_of_one(tmp_path):
     spawn, port = multiprocessing.get_context("spawn"), free_port()
     parties = [

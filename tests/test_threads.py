@@ -46,6 +46,7 @@ def test_threads_sleep_soon_when_they_wait_and_the_environment_stays_as_it_was()
     assert left == "[]"
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not _core.openmp, reason="built without OpenMP")
 def test_how_long_threads_spin_is_the_users_choice_where_there_is_one():
     settings, left = imported(OMP_WAIT_POLICY="active")
