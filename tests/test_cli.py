@@ -166,7 +166,7 @@ def test_draws_differ_and_compose_and_the_first_is_saved(capsys, tmp_path, train
     assert "the first of 3 draws on the same data, which compose to" in three.privacy.notes[-1]
 
 
-@pytest.mark.parametrize("how", [["--epsilon", "inf"], ["--no-privacy"]])
+@for_each("how", [["--epsilon", "inf"], ["--no-privacy"]])
 def test_a_run_without_noise_says_that_it_guarantees_nothing(capsys, train, test, how):
     out, err = shown(capsys, ["fit", train, "--test", test, *how, "--draws", "4"])
     assert "NONE: this run added no noise" in out
@@ -499,7 +499,7 @@ def model(capsys, tmp_path, train):
     return path
 
 
-@pytest.mark.parametrize("labelled", [True, False])
+@for_each("labelled", [True, False])
 def test_predictions_are_those_of_the_saved_model(capsys, tmp_path, model, labelled):
     X, y = records(50, 2)
     path = write_csv(tmp_path / "new.csv", X, y if labelled else None)
@@ -929,7 +929,7 @@ FITS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "texts"), FITS)
+@for_each(("text", "texts"), FITS)
 def test_fit_states_what_it_was_given(capsys, train, text, texts):
     more = text.replace("ADMM", "--solver admm --rounds 6").split()
     out, _ = shown(capsys, ["fit", train, *BUDGET, "--noise-seed", "1", *more])
@@ -1084,7 +1084,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), ERRORS)
+@for_each(("text", "message"), ERRORS)
 def test_a_users_error_is_one_line_and_status_2(capsys, tmp_path, train, text, message):
     X, y = records(10, 5)
     other = write_csv(tmp_path / "other.csv", X, np.where(y == "ill", "sick", "fine"))
@@ -1398,7 +1398,7 @@ def test_warnings_of_the_library_are_said(capsys, train, monkeypatch):
     assert err == "dpkern: warning: nothing was learnt: --set step_size is too small\n"
 
 
-@pytest.mark.parametrize("columns", [60, 100])
+@for_each("columns", [60, 100])
 def test_long_lines_fold_at_the_width_of_a_terminal(capsys, train, monkeypatch, columns):
     fit = ["fit", train, *BUDGET, *QUICK]
     assert main(fit) == 0

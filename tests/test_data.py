@@ -607,8 +607,8 @@ def test_repeated_entries_are_added_and_rows_sorted_in_a_copy(X):
         np.testing.assert_array_equal(array, copy)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "?"])
-@pytest.mark.parametrize("how", HOWS)
+@for_each("dtype", ["f4", "f8", "i2", "?"])
+@for_each("how", HOWS)
 @pytest.mark.usefixtures("few_entries_a_block")
 def test_sparse_records_go_where_dense_ones_go(how, dtype):
     X, y = sparse_records(60)

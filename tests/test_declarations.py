@@ -25,7 +25,7 @@ from dpkern.solvers.base.run import Run
 
 DECLARED = {name: solver.declaration for name, solver in SOLVERS.items()}
 OFFERED = [(name, trust) for name, declared in DECLARED.items() for trust in declared.trusts]
-every_solver = pytest.mark.parametrize("name", SOLVERS)
+every_solver = for_each("name", SOLVERS)
 OFFERS = {
     "trust": ("central", "silo", "shuffle", "local", "nobody"),
     "neighbours": ("replace_one", "add_remove", "edit"),

@@ -175,7 +175,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
+@for_each("call", CALLS)
 def test_columns_in_another_order_are_refused(model, call, make_frame):
     """They scored 0.371 for 0.923, without a word."""
     X, y = numbers()

@@ -42,7 +42,7 @@ PROBABILITIES = {
     "probit": scipy.stats.norm.cdf,
     "cloglog": lambda z: -np.expm1(-np.exp(z)),
 }
-each_loss = pytest.mark.parametrize("name", LOSSES)
+each_loss = for_each("name", LOSSES)
 
 
 def records(name, n=4000, seed=0, p=3):

@@ -21,7 +21,7 @@ TRUTH = (-0.3, 0.8, 0.15, -0.5)  # of `records`, the intercept first
 SIZES = (8000, 20_000, 5000)
 # One of every kind of sums: the others have those of labels or of counts.
 NAMES = ["logistic", "huber", "squared", "poisson"]
-each_loss = pytest.mark.parametrize("name", NAMES)
+each_loss = for_each("name", NAMES)
 
 
 def silos(name="logistic", sizes=SIZES, seed=0, **options):
@@ -51,7 +51,7 @@ def alone(data, j):
 
 
 @each_loss
-@pytest.mark.parametrize("intercept", [True, False])
+@for_each("intercept", [True, False])
 def test_one_call_is_the_meta_analysis_of_fits_of_each_silo(name, intercept):
     data = silos(name, intercept=intercept or name == "poisson")  # which needs one
     result = fit(data, name, budget=None)
@@ -220,7 +220,7 @@ def test_a_record_moves_the_sums_of_its_own_silo_alone(releases, name, neighbour
 
 
 @each_loss
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 def test_every_silo_is_charged_what_its_run_alone_is(name, neighbours):
     data, how, of = silos(name, sizes=(400, 500, 300)), {}, {}
     if neighbours == "add_remove":

@@ -43,10 +43,7 @@ NETWORKS = {
 }
 
 
-@pytest.fixture(params=NETWORKS.values(), ids=NETWORKS)
-def net(request):
-    """Layers, activation and loss, as arguments of the kernel."""
-    return request.param
+every_net = for_each("net", NETWORKS.values(), ids=NETWORKS)
 
 
 def labelled(data, net, seed=3):
@@ -202,6 +199,7 @@ def test_a_sum_is_that_of_its_records_for_any_order_silos_and_threads(
         np.testing.assert_array_equal(silos.sum(axis=0), together[0])
 
 
+@every_net
 def test_one_records_part_is_an_integer_outer_product_in_every_layer(net, steps, records_of, part):
     data = records_of(net, n=40, p=6, m=1)
     w = parameters(data, net)[0]
@@ -225,6 +223,7 @@ def test_no_bit_depends_on_threads(net, clip, records_of):
 
 
 @pytest.mark.isa
+@every_net
 def test_fused_instruction_sets_give_the_same_bits(net, records_of):
     data = records_of(net, n=700, p=77, affine=True)
     w = parameters(data, net, scale=0.1)
@@ -542,6 +541,7 @@ def test_more_records_than_are_held_at_a_time(records_of, steps):
     whole(kernels.mlp_gradient(data, w, clip=0.5, **net), unit(data, net, 0.5), steps)
 
 
+@every_net
 def test_a_stated_number_of_records_chooses_the_grid_and_32_times_as_many_are_exact(
     net, records_of, part, steps
 ):
@@ -556,7 +556,8 @@ def test_a_stated_number_of_records_chooses_the_grid_and_32_times_as_many_are_ex
     np.testing.assert_allclose(together, ref.mlp_gradient(data, w, **how), atol=1e-5)
 
 
-@pytest.mark.parametrize("points", [1, 2])
+@for_each("points", [1, 2])
+@every_net
 def test_sums_of_more_records_than_were_said_are_exact_until_they_are_clamped(
     points, net, records_of, part, steps
 ):
@@ -593,6 +594,7 @@ def test_sums_of_more_records_than_were_said_are_exact_until_they_are_clamped(
     assert sum(int(v) ** 2 for v in moved[0]) * Fraction(step) ** 2 <= Fraction(0.4) ** 2
 
 
+@every_net
 def test_the_size_of_a_minibatch_does_not_move_the_grid(net, steps, records_of):
     """Under Poisson sampling it is private."""
     data = records_of(net, n=150, m=1)
@@ -619,6 +621,7 @@ def test_a_coarser_grid_rounds_the_exact_sum_once_ties_to_even(net, steps, recor
             assert list(whole(rounded[j], grid[j], steps)) == nearest
 
 
+@every_net
 def test_a_weight_scales_every_record_of_its_silo(net, records_of):
     data = records_of(net, m=2)
     w, weight = parameters(data, net), np.array([0.25, 0.0])

@@ -23,7 +23,7 @@ CUTS = np.array([-1.0, 0.2, 1.0])
 SLOPES = np.array([1.5, -1.0, 0.5])
 TRUTH = np.append(CUTS, SLOPES)
 MODELS = {"all": dpk.AllThreshold(), "likelihood": CumulativeLogit()}
-each_model = pytest.mark.parametrize("form", MODELS)
+each_model = for_each("form", MODELS)
 
 
 def records(n=4000, seed=0):
@@ -217,7 +217,7 @@ def test_sums_depend_on_no_order_of_the_records(releases, form):
 
 
 @each_model
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 def test_certificates_have_every_release(neighbours, form):
     X, y = records(500)
     how = {} if neighbours == "replace_one" else {"public_size": 500}

@@ -46,7 +46,7 @@ CASES = [
     Simplex(),
     Simplex(40.0),
 ]
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}")
+every_case = for_each("case", CASES, ids=lambda case: f"{case.name}")
 LENGTHS = [1, 2, 7, 8, 9, 16, 31, 100, 4097]
 ANY_LENGTH = [case for case in CASES if case.size is None]
 

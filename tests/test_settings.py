@@ -389,7 +389,7 @@ SIZES = (1e-320, 1e-160, 1e-30, 1e-12, 1e6, 1e12, 1e30, 1e160, 1e300)
 EXTREMES = ("row_bound", "feature_range", "target_bound", "clip", "l2", "l1", "step_size")
 
 
-@pytest.mark.parametrize("extreme", EXTREMES)
+@for_each("extreme", EXTREMES)
 @pytest.mark.parametrize("name", SOLVERS)
 def test_no_extreme_number_costs_a_budget_without_a_model(name, extreme):
     rng = np.random.default_rng(0)

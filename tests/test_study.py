@@ -131,7 +131,7 @@ def test_a_schema_describes_the_data(read, tmp_path):
     assert (data.row_bound, data.schema) == (SCHEMA.proven_bound, SCHEMA)
 
 
-@pytest.mark.parametrize("kind", ["silo", "person", "weight", "exposure"])
+@for_each("kind", ["silo", "person", "weight", "exposure"])
 def test_a_schema_with_more_than_records_is_refused(read, tmp_path, kind):
     bounds = {"lo": 1, "hi": 2} if kind in ("weight", "exposure") else {}
     Schema([*SCHEMA.columns[:3], Column("who", kind, **bounds)]).save(tmp_path / "schema.json")
@@ -194,7 +194,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "said"), WRONG)
+@for_each(("old", "new", "said"), WRONG)
 def test_what_is_wrong_is_named_with_file_table_and_key(read, old, new, said):
     with pytest.raises((TypeError, ValueError), match=said) as caught:
         read(changed(old, new))
@@ -247,7 +247,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new"), OTHERS)
+@for_each(("old", "new"), OTHERS)
 def test_studies_that_differ_have_different_digests(read, old, new):
     assert read(TEXT).digest != read(changed(old, new)).digest
 

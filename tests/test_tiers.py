@@ -6,6 +6,7 @@ import sys
 import tomllib
 
 import pytest
+from cases import for_each
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_every_mark_is_a_tier_that_a_plain_run_leaves_out(tiers, source_tree):
     assert options["addopts"][-2:] == ["-m", f"not ({' or '.join(tiers.TIERS)})"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("paths", "expected"),
     [
         ([], []),
