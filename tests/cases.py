@@ -148,3 +148,9 @@ def for_each_in(group, names, cases):
     return lambda test: pytest.mark.parametrize(group, list(cases))(
         choose_cases(group, names, cases)(test)
     )
+
+
+def mark_slow(cases, slow, mark):
+    """Values of a parameter, of which the slow ones are items of another tier."""
+    assert set(slow) <= set(cases)
+    return [pytest.param(case, marks=mark) if case in slow else case for case in cases]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from cases import for_each
+from cases import for_each, mark_slow
 
 import dpkern as dpk
 from dpkern.cli import main
@@ -173,7 +173,10 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+SLOW = ("automatic silos", "shares", "hidden steps", "some silos")
+
+
+@pytest.mark.parametrize("name", mark_slow(RUNS, SLOW, pytest.mark.statistical))
 def test_a_column_of_zeros_has_the_stated_noise(name):
     """Of 7 such columns in 60 runs; bounds are tight there, where l2 acts on every coordinate."""
     solver, arguments, proved = RUNS[name]

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from cases import for_each
+from cases import for_each, mark_slow
 
 import dpkern as dpk
 from bench.defaults import Cell, against, page, problem, worse_with_more
@@ -33,7 +33,10 @@ def rows(solver, task, design, l2, epsilons=(1.0, 10.0), draws=4):
         }
 
 
-@pytest.mark.parametrize("solver", ["auto", *SOLVERS])
+CASES = mark_slow(["auto", *SOLVERS], ["objective_perturbation"], pytest.mark.statistical)
+
+
+@pytest.mark.parametrize("solver", CASES)
 def test_more_records_or_budget_make_no_regression_worse(solver):
     assert not against(rows(solver, "offset", "skewed", 0.0, epsilons=(3.0, 10.0)))
 

@@ -185,7 +185,7 @@ def test_released_messages_have_the_noise_of_all_shares():
 def test_a_share_of_few_grid_steps_is_refused():
     with pytest.raises(ValueError, match="share must be at least 8 grid steps"):
         GaussianSum(
-            channel_of(Shares(1 << 20, 0)), what="sum", clip=1.0, dim=1, sizes=(4,), sigma=1e-4
+            channel_of(Shares(256, 0)), what="sum", clip=1.0, dim=1, sizes=(1 << 40,), sigma=1e-4
         )
 
 

@@ -431,7 +431,7 @@ def test_runs_in_several_threads_at_once_are_those_of_one_thread(solver):
         ).w
 
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(run, range(8)))
+        together = list(pool.map(run, range(4)))
     for seed, w in enumerate(together):
         np.testing.assert_array_equal(w, run(seed))
 

@@ -113,7 +113,7 @@ def test_without_a_budget_it_is_the_exact_minimiser(link):
     X, time, event = people()
     model = DiscreteHazards(EDGES, link)
     data = hazard_data(X, time, event)
-    result = dpk.solve("auto", data, model=model, budget=None, rounds=3000, step_size=0.7)
+    result = dpk.solve("auto", data, model=model, budget=None, rounds=1000, step_size=0.7)
     rows = expanded(X, cells_of(time, event, EDGES))
     how = {"args": (rows, len(X), link), "method": "BFGS", "options": {"gtol": 1e-9}}
     exact = minimize(mean_loss, np.full(2 + K, -0.5), **how)
@@ -161,8 +161,8 @@ def test_people_with_a_weight_of_zero_count_nothing():
     check_gradients(model, weighted, trials=5)
     alone = hazard_data(X[kept], time[kept], event[kept])
     how = {"model": model, "budget": None, "step_size": 0.7}
-    some = dpk.solve("auto", alone, rounds=3000, **how)
-    all_of_them = dpk.solve("auto", weighted, rounds=6000, **how)
+    some = dpk.solve("auto", alone, rounds=1000, **how)
+    all_of_them = dpk.solve("auto", weighted, rounds=2000, **how)
     np.testing.assert_allclose(all_of_them.w, some.w, atol=1e-7)
     of_all, of_some = Objective(weighted, model), Objective(alone, model)
     share, w = kept.mean(), 0.3 * some.w
