@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
-from cases import for_each
+from cases import for_each, mark_slow
 from makers import fail_at_call, spy_on_calls
 from parties import Study
 
@@ -145,7 +145,9 @@ def test_other_runs_have_none_and_say_so(how):
     assert result.privacy.declared["recalibrate"] is False
 
 
-@for_each("neighbours", ["replace_one", "add_remove"])
+@pytest.mark.parametrize(
+    "neighbours", mark_slow(["replace_one", "add_remove"], ["add_remove"], pytest.mark.proof)
+)
 def test_a_perturbed_objective_keeps_the_budget_with_all(tmp_path, neighbours):
     data = records(5000)
     size = {"public_size": [5000]} if neighbours == "add_remove" else {}

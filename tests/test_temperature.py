@@ -69,10 +69,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("solver", "neighbours", "trust", "m"), CASES)
+@for_each(("solver", "neighbours", "trust", "m"), CASES)
 def test_releases_have_their_sensitivity_and_the_budget(solver, neighbours, trust, m):
     size = {} if neighbours == "replace_one" else {"public_size": [4000 // m] * m}
-    result = solve(records(m=m), solver, trust=trust, neighbours=neighbours, **size)
+    how = {"trust": trust, "neighbours": neighbours, "rounds": 10, **size}
+    result = solve(records(m=m), solver, **how)
     unit = 2.0 if neighbours == "replace_one" else 1.0
     found = released(result)
     assert tuple(found) == tuple(RELEASES)
