@@ -496,24 +496,27 @@ def ctrl_c():
 
 def test_ctrl_c_ends_passes_of_runs_in_lockstep(monkeypatch, ctrl_c):
     """By their number together, where one run alone would not be awaited."""
+    ended = []
 
     def slow(requests):
         assert threading.current_thread() is not threading.main_thread()
         time.sleep(10.0)
+        ended.append(True)
 
     monkeypatch.setattr("dpkern.solvers.base.backends._of_pass", slow)
     monkeypatch.setattr("dpkern.solvers.base.backends._LONG", 20 * 4 * sum(SIZES))
     ctrl_c()
-    begin, how = time.monotonic(), {"budgets": BUDGET, "draws": 20, "clip": 1.0, "rounds": 1}
+    how = {"budgets": BUDGET, "draws": 20, "clip": 1.0, "rounds": 1}
     with pytest.raises(KeyboardInterrupt):
         dpk.solve_many("gradient_descent", silos(), **how)
-    assert time.monotonic() - begin < 2.0
+    assert not ended
 
 
 class Slow(dpk.Oracle):
     """A model whose gradients are one call that looks at no signals."""
 
     name = "slow"
+    ended = False
 
     def dim(self, data):
         return data.n_features
@@ -521,6 +524,7 @@ class Slow(dpk.Oracle):
     def gradients(self, w, X, y):
         assert threading.current_thread() is not threading.main_thread()
         time.sleep(10.0)
+        self.ended = True
 
     def outputs(self, w, X):
         return X @ w
@@ -528,10 +532,10 @@ class Slow(dpk.Oracle):
 
 def test_ctrl_c_ends_gradients_of_a_users_model(ctrl_c):
     ctrl_c()
-    begin, how = time.monotonic(), {"rounds": 1, "step_size": 0.1}
+    model, how = Slow(), {"rounds": 1, "step_size": 0.1}
     with pytest.raises(KeyboardInterrupt):
-        run("minibatch_sgd", silos(intercept=False), model=Slow(), **how)
-    assert time.monotonic() - begin < 2.0
+        run("minibatch_sgd", silos(intercept=False), model=model, **how)
+    assert not model.ended
 
 
 @for_each(("d", "long"), [(100, False), (700, True)])
@@ -547,7 +551,7 @@ def test_a_progress_bar_needs_no_standard_error(monkeypatch):
     run("gradient_descent", silos(), rounds=2, progress=True)
 
 
-@for_each("steps", [None, 100])
+@pytest.mark.parametrize("steps", [None, 100])
 def test_ctrl_c_ends_a_run_within_long_calls(monkeypatch, ctrl_c, steps):
     """Also one that cannot be divided, by a kernel that takes ten seconds here."""
     kernel, calls, ended = dpk.kernels.glm_local_descent, [], []
