@@ -154,3 +154,9 @@ def mark_slow(cases, slow, mark):
     """Values of a parameter, of which the slow ones are items of another tier."""
     assert set(slow) <= set(cases)
     return [pytest.param(case, marks=mark) if case in slow else case for case in cases]
+
+
+def few_seeds(few, many):
+    """The argument `seeds`: a few of them, and many as an item of the tier "statistical"."""
+    others = pytest.param(range(many), marks=pytest.mark.statistical)
+    return pytest.mark.parametrize("seeds", [range(few), others], ids=["few", "many"])

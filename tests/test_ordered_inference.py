@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
-from cases import for_each
+from cases import few_seeds, for_each
 from makers import BUDGET, assert_refused, replay_releases
 from scipy.special import expit
 
@@ -147,17 +147,18 @@ def extremes(rng):
     return rows[rng.integers(len(rows))], rng.integers(4), rng.choice([0.0, 0.5, 1.0]), offset
 
 
+@few_seeds(15, 60)
 @each_model
 @pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_no_record_moves_a_sum_by_more_than_is_charged(releases, neighbours, weighted, form):
+def test_no_record_moves_a_sum_by_more_than_is_charged(releases, neighbours, weighted, form, seeds):
     """All releases at the same released numbers, in rational arithmetic."""
     made, replayed = releases
     how = {"row_bound": 1.5, "feature_range": None, "neighbours": neighbours}
     how["model"] = MODELS[form]
     how |= {"public_size": 60} if neighbours == "add_remove" else {}
     largest = {}
-    for seed in range(60):
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         n = 60 if seed % 2 else 2  # a record beside one, or among others
         X, y = records(n, seed)
@@ -181,7 +182,8 @@ def test_no_record_moves_a_sum_by_more_than_is_charged(releases, neighbours, wei
             share = sum((step**2 for step in steps), Fraction(0)) / Fraction(sensitivity) ** 2
             assert share <= 1, what
             largest[what] = max(largest.get(what, 0), share)
-    assert all(share > Fraction(1, 100) for share in largest.values()), largest
+    tight = all(share > Fraction(1, 100) for share in largest.values())
+    assert tight or len(seeds) < 60, largest
 
 
 @each_model
