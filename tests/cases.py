@@ -71,7 +71,7 @@ def own_fixtures(fixtures, number):
             fixtures["tmp_path"].mkdir()
         if "capsys" in fixtures:
             fixtures["capsys"].readouterr()
-        for seen in (fixtures.get("spied", []), *fixtures.get("releases", ())):
+        for seen in (fixtures.get("spied", []), *fixtures.get("replay", ())):
             seen.clear()
         yield fixtures
 
@@ -80,7 +80,7 @@ def for_each(names, cases, ids=None):
     """Run a test on every case as one item: `pytest.mark.parametrize` for cases of milliseconds.
 
     All cases run, each with keys, `monkeypatch`, `tmp_path` and `capsys` of its own, and `spied`
-    and `releases` empty. The first error is raised, and has the names of all cases that failed.
+    and `replay` empty. The first error is raised, and has the names of all cases that failed.
     """
     names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
     ids = ids if ids is None or callable(ids) else list(ids)

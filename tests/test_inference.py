@@ -175,7 +175,7 @@ def test_much_budget_gives_the_same_with_little_noise(name):
 
 
 @pytest.fixture
-def releases(monkeypatch):
+def replay(monkeypatch):
     return replay_releases(monkeypatch, GaussianSum, GaussianHessian)
 
 
@@ -204,9 +204,9 @@ def extremes(name, d, rng):
         if name in list(LOSSES)[:4] or weighted == (neighbours == "add_remove")
     ],
 )
-def test_no_record_moves_a_sum_by_more_than_is_charged(releases, name, neighbours, weighted, seeds):
+def test_no_record_moves_a_sum_by_more_than_is_charged(replay, name, neighbours, weighted, seeds):
     """All releases at the same released numbers, in rational arithmetic."""
-    made, replayed = releases
+    made, replayed = replay
     how = {"row_bound": 1.5, "feature_range": None}
     if neighbours == "add_remove":
         how |= {"neighbours": neighbours, "public_size": 60}
@@ -261,9 +261,9 @@ def test_scores_and_curvatures_reach_their_bounds_and_no_more(name):
     assert 0.99 * loss.lipschitz < np.abs(s).max() <= loss.lipschitz
 
 
-def test_a_row_is_whitened_by_itself_to_the_bit(releases):
+def test_a_row_is_whitened_by_itself_to_the_bit(replay):
     """In any order of the records, as sums are the same bits."""
-    made, replayed = releases
+    made, replayed = replay
     X, y = records("huber", n=333)
     fit("huber", X, y)
     first = list(made)
@@ -275,9 +275,9 @@ def test_a_row_is_whitened_by_itself_to_the_bit(releases):
         np.testing.assert_array_equal(total, other, err_msg=what)
 
 
-def test_sums_are_those_of_numpy(releases):
+def test_sums_are_those_of_numpy(replay):
     """Of scores and curvatures at the first steps, from the released means and moments."""
-    made, _ = releases
+    made, _ = replay
     X, y = records("logistic", n=3000)
     result = fit("logistic", X, y, budget=dpk.Budget(mu=1.0), clip=1.6)
     sums = {}

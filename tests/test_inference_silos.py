@@ -8,7 +8,7 @@ import pytest
 import scipy
 from cases import few_seeds, for_each
 from makers import BUDGET, ratios, same
-from test_inference import LOSSES, SCHEMA, extremes, moved, people, records, releases
+from test_inference import LOSSES, SCHEMA, extremes, moved, people, records, replay
 
 import dpkern as dpk
 from dpkern.privacy.certificate.ledger import Ledger
@@ -16,7 +16,7 @@ from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel, Shares
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 
-__all__ = ["releases"]  # a fixture
+__all__ = ["replay"]  # a fixture
 TRUTH = (-0.3, 0.8, 0.15, -0.5)  # of `records`, the intercept first
 SIZES = (8000, 20_000, 5000)
 # One of every kind of sums: the others have those of labels or of counts.
@@ -180,9 +180,9 @@ def test_intervals_cover_where_silos_share_the_noise():
 @each_loss
 @pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
 @pytest.mark.parametrize("how", [{}, {"trust": "central", "colluding": 1}], ids=["silo", "shares"])
-def test_a_record_moves_the_sums_of_its_own_silo_alone(releases, name, neighbours, how, seeds):
+def test_a_record_moves_the_sums_of_its_own_silo_alone(replay, name, neighbours, how, seeds):
     """By no more than is charged, at the same released numbers, in rational arithmetic."""
-    made, replayed = releases
+    made, replayed = replay
     how = {**how, "row_bound": 1.5}
     bound = {"row_bound": how.pop("row_bound"), "feature_range": None}
     sizes, largest = (25, 2, 33), {}

@@ -135,7 +135,7 @@ def test_weights_of_far_rows_leave_the_model_what_it_is(form):
 
 
 @pytest.fixture
-def releases(monkeypatch):
+def replay(monkeypatch):
     return replay_releases(monkeypatch, GaussianSum, GaussianHessian)
 
 
@@ -151,9 +151,9 @@ def extremes(rng):
 @each_model
 @pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_no_record_moves_a_sum_by_more_than_is_charged(releases, neighbours, weighted, form, seeds):
+def test_no_record_moves_a_sum_by_more_than_is_charged(replay, neighbours, weighted, form, seeds):
     """All releases at the same released numbers, in rational arithmetic."""
-    made, replayed = releases
+    made, replayed = replay
     how = {"row_bound": 1.5, "feature_range": None, "neighbours": neighbours}
     how["model"] = MODELS[form]
     how |= {"public_size": 60} if neighbours == "add_remove" else {}
@@ -187,9 +187,9 @@ def test_no_record_moves_a_sum_by_more_than_is_charged(releases, neighbours, wei
 
 
 @each_model
-def test_rows_at_thresholds_are_cut_whatever_they_are(releases, monkeypatch, form):
+def test_rows_at_thresholds_are_cut_whatever_they_are(replay, monkeypatch, form):
     """All of a record together, to the norm that is charged."""
-    made, _ = releases
+    made, _ = replay
     rows = ordered_estimation._curvature_rows
 
     def longer(*given):
@@ -207,8 +207,8 @@ def test_rows_at_thresholds_are_cut_whatever_they_are(releases, monkeypatch, for
 
 
 @each_model
-def test_sums_depend_on_no_order_of_the_records(releases, form):
-    made, _ = releases
+def test_sums_depend_on_no_order_of_the_records(replay, form):
+    made, _ = replay
     X, y = records(333)
     fit(X, y, model=MODELS[form])
     first, order = list(made), np.random.default_rng(1).permutation(len(X))
