@@ -51,10 +51,12 @@ def name_case(names, values, number, ids):
 
 def read_cases(names, cases, ids):
     """(name, arguments) of every case, of what `pytest.mark.parametrize` takes."""
+    alone = isinstance(names, str) and "," not in names  # else cases are sequences
+    names = [n.strip() for n in names.split(",")] if isinstance(names, str) else names
     for number, case in enumerate(cases):
         param = case if isinstance(case, type(pytest.param())) else None
         assert param is None or not param.marks, "a marked case is an item of its own"
-        values = param.values if param else case if len(names) > 1 else (case,)
+        values = param.values if param else (case,) if alone else case
         name = (param and param.id) or name_case(names, values, number, ids)
         yield name, dict(zip(names, values, strict=True))
 
@@ -82,10 +84,9 @@ def for_each(names, cases, ids=None):
     All cases run, each with keys, `monkeypatch`, `tmp_path` and `capsys` of its own, and `spied`
     and `replay` empty. The first error is raised, and has the names of all cases that failed.
     """
-    names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
     ids = ids if ids is None or callable(ids) else list(ids)
     cases = list(read_cases(names, cases, ids))
-    assert cases
+    names = list(cases[0][1])
 
     def decorate(test):
         def run(**fixtures):

@@ -39,7 +39,7 @@ def each_run(ids):
     by_solver = {}
     for id in ids:
         by_solver.setdefault(id.split("/")[0], []).append(id)
-    return for_each_in("solver", ["id"], by_solver)
+    return for_each_in("solver", "id", by_solver)
 
 
 @each_run(EXACT)

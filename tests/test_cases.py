@@ -12,7 +12,7 @@ def test_all_cases_run_and_the_first_error_names_those_that_fail():
     seen = []
 
     @for_each("a, b", [(1, 2), pytest.param(2, 2, id="equal"), (4, 3), (7, 6)])
-    @for_each("c", [0.5, None], ids=["half", "none"])
+    @for_each(["c"], [[0.5], [None]], ids=["half", "none"])
     def test(a, b, c):
         seen.append((a, b, c))
         assert a < b or a == 4
