@@ -330,7 +330,7 @@ def edited(name, edits, *, with_digest):
 
 
 SLOW_EDITS = (
-    *("volume in the release too", "shift", "directions", "mu given the minimiser"),
+    *("volume", "volume in the release too", "shift", "directions", "mu given the minimiser"),
     *("mean_runs", "eta", "releases of a selection dropped, mu lowered", "batch sizes, Poisson"),
 )
 
@@ -763,6 +763,7 @@ def test_sizes_are_public_numbers_where_records_are_added(tmp_path):
     assert dpk.verify(tmp_path / "a").ok
 
 
+@pytest.mark.proof
 def test_the_charge_of_a_selection_is_verified(tmp_path):
     budget = dpk.Budget(epsilon=2.0, delta=1e-6)
     accountant = dpk.Accountant(tmp_path / "a", epsilon=3.0, delta=1e-6)
