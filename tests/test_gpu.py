@@ -338,7 +338,7 @@ class Linear(Oracle):
         return DeviceArray(G) if self.on_card else G
 
 
-@for_each("weights", ["size", "uniform"])
+@pytest.mark.parametrize("weights", ["size", "uniform"])
 def test_gradients_of_a_model_on_a_card_are_summed_there(cpu_card, weights):
     records = make_records()
     how = {"budget": dpk.Budget(epsilon=5.0, delta=1e-5), "clip": 1.0, "rounds": 3, "rng": 0}

@@ -131,7 +131,7 @@ def test_a_schema_describes_the_data(read, tmp_path):
     assert (data.row_bound, data.schema) == (SCHEMA.proven_bound, SCHEMA)
 
 
-@for_each("kind", ["silo", "person", "weight", "exposure"])
+@pytest.mark.parametrize("kind", ["silo", "person", "weight", "exposure"])
 def test_a_schema_with_more_than_records_is_refused(read, tmp_path, kind):
     bounds = {"lo": 1, "hi": 2} if kind in ("weight", "exposure") else {}
     Schema([*SCHEMA.columns[:3], Column("who", kind, **bounds)]).save(tmp_path / "schema.json")

@@ -113,7 +113,7 @@ def test_without_a_budget_it_is_the_exact_minimiser(link):
     X, time, event = people()
     model = DiscreteHazards(EDGES, link)
     data = hazard_data(X, time, event)
-    result = dpk.solve("auto", data, model=model, budget=None, rounds=1000, step_size=0.7)
+    result = dpk.solve("auto", data, model=model, budget=None, rounds=2000, step_size=0.7)
     rows = expanded(X, cells_of(time, event, EDGES))
     how = {"args": (rows, len(X), link), "method": "BFGS", "options": {"gtol": 1e-9}}
     exact = minimize(mean_loss, np.full(2 + K, -0.5), **how)
