@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from cases import for_each
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -14,6 +15,7 @@ FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
 # derivatives where a loss can have them.
 CHOSEN = {"poisson": (-0.7, 0.9, 3.0), "gamma": (-0.7, 0.9, 3.0), "negative_binomial": (0.7, 3.0)}
 EVERY_LOSS = [make(*CHOSEN.get(name, [0.7] * len(make().params))) for name, make in LOSSES.items()]
+every_loss = for_each("loss", EVERY_LOSS, ids=lambda loss: loss.name)
 anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

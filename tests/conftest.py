@@ -1,11 +1,9 @@
 """Data makers shared by the tests."""
 
 import ctypes
-import hashlib
 import math
 import os
 import platform
-import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,7 +13,7 @@ import hypothesis
 import numpy as np
 import pytest
 import scipy.sparse
-from adversarial import EVERY_LOSS
+from cases import KEYS
 from makers import spy_on
 
 from dpkern import _core, stream
@@ -31,31 +29,6 @@ if os.environ.get("CI"):
     hypothesis.settings.load_profile("ci")
 
 
-class KeysOfTests:
-    """The module `secrets`, with keys that follow from the names of tests.
-
-    Noise without a seed would fail any test of an estimate one time in some thousands; there are
-    thousands of tests. Other processes, and the names of files, keep the operating system's keys.
-    """
-
-    def __init__(self):
-        self.restart("")
-
-    def restart(self, name):
-        self.name, self.count = name, 0
-
-    def token_bytes(self, size):
-        self.count += 1
-        return hashlib.shake_256(f"{self.name} {self.count}".encode()).digest(size)
-
-    def randbits(self, count):
-        return int.from_bytes(self.token_bytes(-(-count // 8))) >> -count % 8
-
-    def __getattr__(self, name):
-        return getattr(secrets, name)
-
-
-KEYS = KeysOfTests()
 stream.secrets = audits.secrets = KEYS
 
 
@@ -149,11 +122,6 @@ def isa(request):
     _core._use_isa(request.param)
     yield request.param
     _core._use_isa(before)
-
-
-@pytest.fixture(params=EVERY_LOSS, ids=lambda loss: loss.name)
-def loss(request):
-    return request.param
 
 
 @pytest.fixture

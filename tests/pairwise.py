@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 import pytest
 from adversarial import EVERY_LOSS
+from cases import choose_cases, for_each
 
 from dpkern import _core
 
@@ -90,20 +91,8 @@ def parts_of(name):
     return [part for key, part in ROWS.items() if key != "weights" or name == "layout"]
 
 
-def pairwise(*shared, strength=2, **factors):
-    """Parametrize a test by a covering design.
-
-    Parameters
-    ----------
-    *shared : {"isa", "loss", "convex", "layout", "plain_layout"}
-        Factors that many tests have: the instruction set in use, the argument `loss`, or a convex
-        one, and, as `layout`, the options of `make_records`, whose parts are factors of their own;
-        "plain_layout" is without weights and margin offsets.
-    strength : int
-        How many factors are combined in full, whichever they are.
-    **factors : sequence or dict
-        Values of further arguments of the test; the keys of a dict are shown in its ids.
-    """
+def design(*shared, strength=2, **factors):
+    """Arguments of a test, the cases of a covering design, and their names; see `pairwise`."""
     names, levels = [], []
     for name in shared:
         for part in parts_of(name):
@@ -124,6 +113,27 @@ def pairwise(*shared, strength=2, **factors):
             shown.append(str(key))
         cases.append([case[name] for name in arguments])
         ids.append("-".join(filter(None, shown)))
-    set_isa = ["isa"] if "isa" in arguments else []
-    parametrize = pytest.mark.parametrize(arguments, cases, ids=ids, indirect=set_isa)
-    return lambda test: parametrize(pytest.mark.usefixtures("isa")(test) if set_isa else test)
+    return arguments, cases, ids
+
+
+def pairwise(*shared, strength=2, **factors):
+    """Run a test on a covering design: one item, or one for each instruction set.
+
+    Parameters
+    ----------
+    *shared : {"isa", "loss", "convex", "layout", "plain_layout"}
+        Factors that many tests have: the instruction set in use, the argument `loss`, or a convex
+        one, and, as `layout`, the options of `make_records`, whose parts are factors of their own;
+        "plain_layout" is without weights and margin offsets.
+    strength : int
+        How many factors are combined in full, whichever they are.
+    **factors : sequence or dict
+        Values of further arguments of the test; the keys of a dict are shown in its ids.
+    """
+    arguments, cases, ids = design(*shared, strength=strength, **factors)
+    if "isa" not in arguments:
+        return for_each(arguments, cases, ids)
+    by_isa = {}
+    for name, (isa, *case) in zip(ids, cases, strict=True):
+        by_isa.setdefault(isa, []).append(pytest.param(*case, id=name))
+    return choose_cases("isa", arguments[1:], by_isa)

@@ -62,6 +62,7 @@ class Case:
         return dpk.solve(self.solver, data(self.data), **self.options, n_threads=n_threads)
 
 
+@functools.cache
 def budget() -> dpk.Budget:
     return dpk.Budget(epsilon=EPSILON, delta=DELTA)
 

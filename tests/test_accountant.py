@@ -486,7 +486,7 @@ def test_the_command_line_creates_charges_and_shows(tmp_path, capsys, monkeypatc
 # ----------------------------------------------------------------------------- cross-validation
 
 
-@pytest.mark.parametrize("n_jobs", [None, 2])
+@pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.processes)])
 @pytest.mark.parametrize("error_score", ["raise", np.nan])
 def test_a_grid_search_of_seven_fits_with_room_for_three_runs_three(path, n_jobs, error_score):
     accountant = Accountant(path, epsilon=1.9, delta=DELTA)

@@ -10,6 +10,7 @@ from fractions import Fraction
 import dp_accounting as dp
 import numpy as np
 import pytest
+from cases import for_each
 from dp_accounting import pld
 from scipy import LowLevelCallable
 from scipy.stats import norm
@@ -60,8 +61,8 @@ def test_a_multiplier_is_rounded_down():
     np.testing.assert_allclose(charged, given, rtol=2.0**-39)
 
 
-@pytest.mark.parametrize("neighbours", [REPLACE, ADD])
-@pytest.mark.parametrize("times", [1, 30])
+@for_each("neighbours", [REPLACE, ADD])
+@for_each("times", [1, 30])
 def test_at_rate_one_both_are_exact_gdp(times, neighbours):
     one = events((Sampled(None, 1, 1, 8.0), times))
     mu = math.sqrt(times) / 8.0
@@ -81,7 +82,7 @@ def test_the_other_accountant_would_double_a_replaced_record():
     assert ours < 0.7 * doubled.get_epsilon(DELTA)
 
 
-@pytest.mark.parametrize(("method", "neighbours"), [(WOR, ADD), (POISSON, REPLACE)])
+@for_each(("method", "neighbours"), [(WOR, ADD), (POISSON, REPLACE)])
 def test_other_pairs_raise(method, neighbours):
     wrong = events((Sampled(method, 5, 100, 4.0), 3))
     for what in (
@@ -130,7 +131,7 @@ def test_the_certified_delta_of_a_poisson_batch_is_the_true_one():
         assert true * (1.0 - 1e-9) <= found <= true * 1.001
 
 
-@pytest.mark.parametrize(("method", "neighbours"), [(WOR, REPLACE), (POISSON, ADD)])
+@for_each(("method", "neighbours"), [(WOR, REPLACE), (POISSON, ADD)])
 def test_the_rate_that_is_charged_is_never_below_the_samplers(method, neighbours, monkeypatch):
     """A record is in a Poisson batch when 64 random bits are below floor(2^64 k / n)."""
     rates, made = [], amplification.Pair
@@ -263,8 +264,8 @@ def test_certificate_is_what_dp_accounting_says_when_asked_directly(name, option
     assert certificate.delta(certificate.epsilon(DELTA)) <= DELTA * (1.0 + 1e-6)
 
 
-@pytest.mark.parametrize("trust", ["silo", "central", "shuffle"])
-@pytest.mark.parametrize("name", ["prox_sgd", "minibatch_sgd"])
+@for_each("trust", ["silo", "central", "shuffle"])
+@for_each("name", ["prox_sgd", "minibatch_sgd"])
 def test_disjoint_batches_cost_what_one_release_costs(name, trust):
     options = {"sampling": "one_pass"} if name == "minibatch_sgd" else {}
     budget = dpk.Budget(epsilon=1.5, delta=DELTA)

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from scipy import special
 
 import dpkern as dpk
@@ -35,8 +36,8 @@ def response_profile(epsilon, x):
 MINIMISER = ObjectivePerturbation(volume=0.25, shift=0.16, directions=2, mu=0.015)
 
 
-@pytest.mark.parametrize("delta", [1e-12, 1e-7])
-@pytest.mark.parametrize(
+@for_each("delta", [1e-12, 1e-7])
+@for_each(
     ("profile", "shift"),
     [
         (ConcentratedDP(rho=0.001), 0.0),
@@ -78,7 +79,7 @@ def test_a_gaussian_profile_costs_its_own_mu():
         assert mu * (1.0 - 1e-6) < gaussian_mu(GaussianDP(mu=mu), 1e-12) < mu * (1.0 + 2e-3)
 
 
-@pytest.mark.parametrize("epsilon", [1e-300, 1e-15, 1e-8])
+@for_each("epsilon", [1e-300, 1e-15, 1e-8])
 def test_tiny_pure_epsilons_cost_their_first_order(epsilon):
     assert pure_mu(epsilon) == pytest.approx(math.sqrt(math.pi / 2) * epsilon, rel=1e-7)
 
@@ -89,7 +90,7 @@ def test_a_huge_pure_epsilon_is_refused_as_any_other(tmp_path):
         accountant.charge("all", epsilon=800.0, delta=0.0)
 
 
-@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, 30.0])
+@for_each("epsilon", [1e-6, 0.1, 1.0, 5.0, 30.0])
 def test_pure_epsilon_costs_the_mu_that_touches_it(epsilon):
     mu = pure_mu(epsilon)
     x = np.linspace(0.0, epsilon, 200)
@@ -130,8 +131,8 @@ def test_what_states_nothing_has_no_cost():
         assert not cost.within(split.limit)
 
 
-@pytest.mark.parametrize("pairs_first", [False, True])
-@pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
+@for_each("pairs_first", [False, True])
+@for_each(("epsilon", "delta"), BUDGETS)
 def test_limits_of_all_splits_add_up_to_the_budget(epsilon, delta, pairs_first):
     total = 0.0
     for split in splits_of(epsilon, delta, pairs_first=pairs_first):
@@ -175,8 +176,8 @@ def has_room(epsilon, delta, *bounds):
     return False
 
 
-@pytest.mark.parametrize("share", [0.01, 0.2, 0.4, 0.6, 0.8, 0.9])
-@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (4.0, 1e-5)])
+@for_each("share", [0.01, 0.2, 0.4, 0.6, 0.8, 0.9])
+@for_each(("epsilon", "delta"), [(1.0, 1e-6), (4.0, 1e-5)])
 def test_a_choice_by_the_first_outcome_keeps_the_budget(tmp_path, epsilon, delta, share):
     """After a Gaussian charge its outcome chooses a further one, the worst of all kinds."""
     whole = gdp_mu(epsilon, delta)
@@ -249,7 +250,7 @@ def gaussian_certificate(mu):
     return Certificate(trust="central", noise="os", guarantee=GaussianDP(mu=mu), n_draws=0)
 
 
-@pytest.mark.parametrize("k", [1, 32, 63])
+@for_each("k", [1, 32, 63])
 def test_a_run_that_its_outcomes_stop_gives_no_room_it_took(tmp_path, k):
     """Epsilon at a delta does not add up over steps: a stop chosen by losses would save both."""
     accountant = Accountant(tmp_path / "a.json", epsilon=3.0, delta=DELTA)
@@ -276,7 +277,7 @@ def test_a_gaussian_run_that_is_stopped_gives_back_its_squares(tmp_path):
     assert accountant.remaining_mu**2 == pytest.approx(before**2 + 0.5**2 - 0.3**2)
 
 
-@pytest.mark.parametrize("law", [GaussianDP(mu=math.inf), ConcentratedDP(rho=100.0)])
+@for_each("law", [GaussianDP(mu=math.inf), ConcentratedDP(rho=100.0)])
 def test_a_certificate_dearer_than_its_bound_leaves_nothing(tmp_path, law):
     accountant = Accountant(tmp_path / "a.json", epsilon=3.0, delta=DELTA)
     number = accountant.charge("a run", mu=0.5)
@@ -318,9 +319,7 @@ def test_a_charge_of_nothing_blocks_nothing(tmp_path):
     accountant.charge("a count", epsilon=0.1, delta=1e-9)
 
 
-@pytest.mark.parametrize(
-    "kind", [np.float64, np.float32, np.float16, np.longdouble, lambda v: Fraction(v)]
-)
+@for_each("kind", [np.float64, np.float32, np.float16, np.longdouble, lambda v: Fraction(v)])
 def test_numbers_of_any_type_are_charged(tmp_path, kind):
     accountant = Accountant(tmp_path / "a.json", epsilon=3.0, delta=0.5)
     for how in ({"mu": kind(0.125)}, {"rho": kind(0.125)}, {"epsilon": kind(0.125), "delta": 0.0}):

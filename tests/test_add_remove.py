@@ -9,6 +9,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from cases import for_each
 from makers import BUDGET, assert_refused, recomputed_mu, spy_on_calls, square, transcript
 from pairwise import pairwise
 
@@ -107,8 +108,8 @@ def test_what_a_record_adds_to_a_sum_does_not_depend_on_where_it_stands(make, la
     np.testing.assert_array_equal(integers(H[0], q2)[0], integers(H[1], q2).sum(axis=0))
 
 
-@pytest.mark.parametrize("p", [1, 5, 8, 130, 600, 1200])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@for_each("p", [1, 5, 8, 130, 600, 1200])
+@for_each("dtype", [np.float32, np.float64])
 def test_nor_does_it_where_rows_are_wide_or_many(make, p, dtype):
     """Rows that fill a core's cache, or are long, go another way through the kernel."""
     n = max(700, (5 << 20) // (4 * p) if p in (5, 130) else 0)
@@ -164,7 +165,7 @@ def test_decreases_of_the_loss_beyond_2_52_steps_are_clamped(bare_records):
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("grid", [False, True])
+@for_each("grid", [False, True])
 def test_hessian_sums_of_more_records_than_were_said_are_exact_until_they_are_clamped(make, grid):
     data = make(n=3000, p=5, m=1, seed=3)
     w, B, records = np.zeros(5), 0.7, 8
@@ -212,7 +213,7 @@ def test_adding_a_record_moves_a_clamped_sum_by_no_more_than_its_bound(bare_reco
         assert moved[-1] == 0
 
 
-@pytest.mark.parametrize("m", [1, 3, 1024, 1500])
+@for_each("m", [1, 3, 1024, 1500])
 def test_the_total_over_silos_is_exact_and_clamped(m):
     rng = np.random.default_rng(m)
     q = 2.0**-40
@@ -265,7 +266,7 @@ def test_sensitivities_are_those_of_one_record_more_or_less():
         assert triangle.sensitivity == pytest.approx(0.7 + math.sqrt(6) * triangle.grid, rel=1e-12)
 
 
-@pytest.mark.parametrize(("name", "options"), CASES)
+@for_each(("name", "options"), CASES)
 def test_certificate_is_the_budget_for_a_record_that_is_added_or_removed(name, options):
     certificate = run(name, silos(), rng=1, **options).privacy
     assert certificate.neighbours == "add_remove"
@@ -305,7 +306,7 @@ def test_the_certificate_of_split_data_says_that_neighbours_are_not_split_afresh
         )
 
 
-@pytest.mark.parametrize("name", ABLE)
+@for_each("name", ABLE)
 def test_noise_is_less_than_for_a_record_that_is_replaced(name):
     """Half on gradients, and by the root of two on Hessians; the same on directions of "add"."""
     options = {"budget": dpk.Budget(mu=0.5), "rng": 1, "rounds": 1}
@@ -323,7 +324,7 @@ def test_noise_is_less_than_for_a_record_that_is_replaced(name):
             assert ratio == pytest.approx(1.0, rel=1e-3)
 
 
-@pytest.mark.parametrize("compose", [compose_sequential, compose_parallel])
+@for_each("compose", [compose_sequential, compose_parallel])
 def test_certificates_about_different_neighbours_are_not_combined(compose):
     one = run("gradient_descent", silos(), rng=1).privacy
     other = run("gradient_descent", silos(), neighbours="replace_one", public_size=None).privacy
@@ -386,7 +387,7 @@ def test_equal_releases_of_data_of_other_sizes_give_equal_results(deaf, name, op
 
 
 @pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
-@pytest.mark.parametrize(("name", "options"), CASES)
+@for_each(("name", "options"), CASES)
 def test_a_public_size_far_too_small_is_not_refused_which_would_say_so(name, options):
     """100 000 records where one was announced, and grids so fine that sums leave 2^52 steps."""
     data = silos((50_000, 3, 50_000))
@@ -399,7 +400,7 @@ def test_a_public_size_far_too_small_is_not_refused_which_would_say_so(name, opt
 
 
 @pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
-@pytest.mark.parametrize("trust", ["central", "silo"])
+@for_each("trust", ["central", "silo"])
 def test_sums_of_millions_of_records_that_were_not_announced_are_clamped(spied, trust):
     """The noise is so small here that grids are the finest that integers allow."""
     n = 1 << 22
@@ -422,7 +423,7 @@ def test_sums_of_millions_of_records_that_were_not_announced_are_clamped(spied, 
 
 
 @pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
-@pytest.mark.parametrize("name", ABLE)
+@for_each("name", ABLE)
 def test_errors_are_the_same_for_data_of_other_sizes(name):
     for options in (
         {"public_size": (3, 4)},
@@ -445,7 +446,7 @@ def test_errors_are_the_same_for_data_of_other_sizes(name):
 # ---------------------------------------------------------------------------------- neighbours
 
 
-@pytest.mark.parametrize(("name", "options"), [c for c in CASES if c[0] != "double_noise_newton"])
+@for_each(("name", "options"), [c for c in CASES if c[0] != "double_noise_newton"])
 def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity(
     spied, name, options
 ):
@@ -483,8 +484,8 @@ def of(M, f):
     )
 
 
-@pytest.mark.parametrize("variant", ["add", "clip"])
-@pytest.mark.parametrize("d", [1, 2, 6])
+@for_each("variant", ["add", "clip"])
+@for_each("d", [1, 2, 6])
 def test_adding_a_record_moves_the_direction_by_no_more_than_is_charged(variant, d):
     """D_p = |g| b / (l0 (l0 + b)), reached where the rest is l0 I; |g| b / l0^2 for "clip"."""
     rng = np.random.default_rng(d)
@@ -508,8 +509,8 @@ def test_adding_a_record_moves_the_direction_by_no_more_than_is_charged(variant,
     assert reached > (0.99 if variant == "add" else 0.8)
 
 
-@pytest.mark.parametrize("variant", ["add", "clip"])
-@pytest.mark.parametrize("public", [(10, 32, 64), (1, 1, 1)])
+@for_each("variant", ["add", "clip"])
+@for_each("public", [(10, 32, 64), (1, 1, 1)])
 def test_the_direction_is_charged_by_public_numbers_and_releases(monkeypatch, variant, public):
     calls = spy_on_calls(monkeypatch, GaussianMessages, "release")
     how = {"variant": variant, "public_size": public, "hess_clip": None}
@@ -530,7 +531,7 @@ def test_the_direction_is_charged_by_public_numbers_and_releases(monkeypatch, va
         assert known["sensitivity"][0] == pytest.approx(norm * factor, rel=1e-6)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "options"),
     [
         ("minibatch_sgd", {"trust": "silo"}),
@@ -555,7 +556,7 @@ def test_a_perceptron_runs_with_any_number_of_records_and_certifies_the_same(nam
 # ------------------------------------------------------------------------------------ noiseless
 
 
-@pytest.mark.parametrize(("name", "options"), [c for c in CASES if "public_size" not in c[1]])
+@for_each(("name", "options"), [c for c in CASES if "public_size" not in c[1]])
 def test_without_noise_public_sizes_that_are_true_change_nothing(name, options):
     data = silos()
     how = {"budget": None, "clip": 0.7, "hess_clip": 0.5, "rounds": 5, **options}
@@ -587,7 +588,7 @@ def test_every_solver_that_offers_these_neighbours_is_tried_here():
     assert {*ABLE, "objective_perturbation"} == offered  # which has a file of its own
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "message"),
     [
         ({"public_size": None}, "public_size must be given with neighbours='add_remove'"),
@@ -607,7 +608,7 @@ def test_a_public_size_that_does_not_fit_is_refused_before_any_release(options, 
         assert_refused(message, run, name, silos(), **options)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "options", "message"),
     [
         ("gradient_descent", {"trust": "silo", "public_size": 100}, "each of the 3 silos"),

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import for_each
 from makers import BUDGET, assert_refused, make_silos, square
 
 import dpkern as dpk
@@ -84,8 +85,8 @@ def test_lasso_is_that_of_scikit_learn():
     assert ours.converged
 
 
-@pytest.mark.parametrize("mode", ["central", "federated", "token"])
-@pytest.mark.parametrize("penalize_intercept", [True, False])
+@for_each("mode", ["central", "federated", "token"])
+@for_each("penalize_intercept", [True, False])
 def test_logistic_regression_is_that_of_scikit_learn(mode, penalize_intercept):
     from sklearn.linear_model import LogisticRegression
 
@@ -171,8 +172,8 @@ def full_state_lasso(data, *, lam, gamma, l1, rounds):
     return z
 
 
-@pytest.mark.parametrize("lam", [0.2, 0.5, 0.9])
-@pytest.mark.parametrize(
+@for_each("lam", [0.2, 0.5, 0.9])
+@for_each(
     "options",
     [{}, {"trust": "local"}, {"mode": "federated", "participation": N}],
     ids=["collapsed", "public", "per user"],
@@ -188,8 +189,8 @@ def test_every_form_of_the_state_gives_the_iterates_of_the_algorithm(lam, option
     )
 
 
-@pytest.mark.parametrize("lam", [0.1, 0.25, 0.5])
-@pytest.mark.parametrize("seed", range(5))
+@for_each("lam", [0.1, 0.25, 0.5])
+@for_each("seed", range(5))
 def test_hidden_states_of_neighbours_stay_within_the_drift_bound(lam, seed):
     """|u_i - u_i'| <= min(4 lam gamma C k, 2 gamma C) after k rounds, which is nearly reached."""
     rng = np.random.default_rng(seed)
@@ -333,8 +334,8 @@ def test_changes_that_are_clipped_at_first_are_no_gradients_that_grow():
     assert np.mean(np.sign(data.X @ result.w) == data.y) > 0.9
 
 
-@pytest.mark.parametrize("lam", [0.5, 0.2])
-@pytest.mark.parametrize("gamma", [0.3, 4.0])
+@for_each("lam", [0.5, 0.2])
+@for_each("gamma", [0.3, 4.0])
 def test_changes_follow_how_far_the_public_part_has_moved(lam, gamma):
     """Lemma 2 of docs/proofs/changes.md, nearly reached; what clips little clips nothing then."""
     rng = np.random.default_rng(int(10 * (lam + gamma)))
@@ -414,7 +415,7 @@ def sparse_records(longest, n=1500, p=256):
     return dpk.SiloData(X, np.resize([1.0, -1.0], n), [0, n], task="classification")
 
 
-@pytest.mark.parametrize("kind", ["per_user", "public"])
+@for_each("kind", ["per_user", "public"])
 def test_order_of_public_sums_does_not_depend_on_how_many_entries_are_stored(kind):
     """Floating-point sums of what is known: their last bits must not tell of one record's length.
 
@@ -516,7 +517,7 @@ def test_samples_are_uniform_without_replacement():
         assert schedule.most == counts.max()
 
 
-@pytest.mark.parametrize("cap", [1, 2, 5])
+@for_each("cap", [1, 2, 5])
 def test_nobody_takes_part_more_often_than_the_cap(cap):
     with dpk.NoiseStream(1) as stream:
         sampled = sample_users(stream, n=40, participants=10, rounds=30, most=cap)
@@ -545,7 +546,7 @@ def test_the_walk_stays_on_its_graph_and_visits_by_degree():
     assert np.any(free[:-1] == free[1:])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("graph", "message"),
     [
         (np.eye(N), "TypeError: scipy.sparse"),
@@ -613,7 +614,7 @@ def test_paper_noise_gives_n_times_the_claimed_rdp(lam):
     assert rho + 2.0 * math.sqrt(rho * math.log(1e5)) == pytest.approx(1.0, rel=1e-12)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "mu_squared"),
     [
         # in units of the claimed rho; messages: 16 gamma^2 C^2 K / sigma^2
@@ -633,7 +634,7 @@ def test_paper_noise_of_several_rounds_is_charged_message_by_message(data, optio
     assert any("proved" in note for note in certificate.notes)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bad", "message"),
     [
         ({"relaxation": 0.51}, "relaxation must be at most 1/2 .*got 0.51"),

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import for_each
 from makers import BUDGET
 
 import dpkern as dpk
@@ -200,7 +201,7 @@ MODES = [
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("mode", MODES, ids=str)
+@for_each("mode", MODES, ids=str)
 def test_rounds_run_compiled_and_charges_come_before_what_they_pay_for(monkeypatch, mode):
     rng, calls, charges, charge = np.random.default_rng(0), [], [], Ledger.append
     X = rng.standard_normal((90, 4))

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import assert_refused, misaligned
 from scipy.sparse import csr_array
 
@@ -182,12 +183,12 @@ def test_every_function_that_takes_arrays_is_tried():
     assert own == set(calls()) | NO_ARRAYS
 
 
-@pytest.mark.parametrize("name", calls())
+@for_each("name", calls())
 def test_aligned_arrays_are_taken(name):
     getattr(_core, name)(*calls()[name])
 
 
-@pytest.mark.parametrize("name", calls())
+@for_each("name", calls())
 def test_a_misaligned_array_is_refused(name):
     assert paths_of(name)
     for path in paths_of(name):
@@ -196,15 +197,15 @@ def test_a_misaligned_array_is_refused(name):
             getattr(_core, name)(*arguments)
 
 
-@pytest.mark.parametrize("name", ["data", "indices", "indptr"])
+@for_each("name", ["data", "indices", "indptr"])
 def test_misaligned_sparse_entries_are_refused(name):
     data = records(sparse=True)
     setattr(data.X, name, misaligned(getattr(data.X, name)))
     assert_refused("must be aligned", _core.glm_margins, data, np.ones((1, P)), np.zeros(N), 1)
 
 
-@pytest.mark.parametrize("shape", [(P,), (N, P)])
-@pytest.mark.parametrize("name", ["common", "scale", "z"])
+@for_each("shape", [(P,), (N, P)])
+@for_each("name", ["common", "scale", "z"])
 def test_sweeps_refuse_misaligned_states(shape, name):
     arrays = {"common": np.zeros(shape), "scale": np.zeros(N), "z": np.zeros(P)}
     rounds = {"bounds": np.array([0, N]), "params": np.zeros(1), "out": np.zeros((1, P))}

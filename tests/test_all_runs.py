@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each_in
 from makers import recomputed_mu, transcript
 from released_data import data
 from released_runs import DELTA, EPSILON, budget, runs
@@ -33,7 +34,15 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize("id", EXACT)
+def each_run(ids):
+    """Run a test on recorded runs, as one item for each solver."""
+    by_solver = {}
+    for id in ids:
+        by_solver.setdefault(id.split("/")[0], []).append(id)
+    return for_each_in("solver", "id", by_solver)
+
+
+@each_run(EXACT)
 def test_a_certificate_is_the_budget_and_follows_from_its_releases(id):
     certificate = runs()[id].run(1).privacy
     assert certificate.epsilon(DELTA) <= EPSILON
@@ -61,14 +70,14 @@ def deaf(monkeypatch, round_by_round):
 
 
 @pytest.mark.usefixtures("deaf")
-@pytest.mark.parametrize("id", [id for id in PRIVATE if "monitor/train" not in id])
+@each_run(id for id in PRIVATE if "monitor/train" not in id)
 def test_equal_releases_of_other_records_give_equal_results(id):
     run = runs()[id]
     first, other = run.run(1), replace(run, data=f"{run.data}-other").run(1)
     assert transcript(first) == transcript(other)
 
 
-@pytest.mark.parametrize("id", runs())
+@each_run(runs())
 def test_compiled_rounds_have_the_bits_of_the_loop_in_the_solvers_page(monkeypatch, id):
     """In calls of two rounds: models, histories, ledgers and messages."""
     monkeypatch.setattr("dpkern.solvers.base.run._CHUNK_NUMBERS", 2 * data(runs()[id].data).d)

@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+from cases import for_each
 
 import dpkern as dpk
 from dpkern import _core
@@ -63,7 +64,7 @@ def same(first, second):
     assert first.privacy.notes == second.privacy.notes
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".feather", ".csv"])
+@for_each("suffix", [".parquet", ".feather", ".csv"])
 def test_files_with_a_schema_have_the_bits_of_memory(suffix, tmp_path):
     whole = table()
     for i, rows in enumerate((slice(0, 1), slice(1, 150), slice(150, 200))):
@@ -82,7 +83,7 @@ def test_files_with_a_schema_have_the_bits_of_memory(suffix, tmp_path):
         same(dpk.solve(name, memory, **how), dpk.solve(name, blocks, **how))
 
 
-@pytest.mark.parametrize("header", [True, False])
+@for_each("header", [True, False])
 def test_csv_with_a_schema_is_read_as_text(header, tmp_path):
     from dpkern.io import read_frame
 
@@ -103,7 +104,7 @@ def test_csv_with_a_schema_is_read_as_text(header, tmp_path):
         dpk.read_parquet(path, schema=dpk.Schema(columns, sep=";", comment="#"))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@for_each("dtype", [np.float32, np.float64])
 def test_columns_of_numbers_keep_their_dtype(dtype, tmp_path):
     X, y, columns = numbers(dtype=dtype)
     write(tmp_path / "a.parquet", columns)
@@ -129,7 +130,7 @@ def test_a_file_that_changes_ends_the_run_by_name(tmp_path):
         dpk.solve("ridge", blocks, budget=BUDGET)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "error", "message"),
     [
         ({"x1": None}, ValueError, r"b\.parquet must have the columns that are read, .* 'x1'"),
@@ -233,7 +234,7 @@ def test_hidden_files_and_folders_are_not_read(tmp_path):
         dpk.read_parquet(tmp_path / "site=a", silo="site", **how)
 
 
-@pytest.mark.parametrize("kind", ["twice", "folder", "dot", "symlink", "hard link"])
+@for_each("kind", ["twice", "folder", "dot", "symlink", "hard link"])
 def test_a_file_counts_once(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
     _, _, columns = numbers(20)
@@ -251,7 +252,7 @@ def test_a_file_counts_once(tmp_path, monkeypatch, kind):
     assert dpk.read_parquet("a/1.parquet", **how).n == 20
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "row"),
     [
         ("x,y\n" + "1.0,1\n" * 200_000 + "S3CRET,0\n", ", row 200002"),
@@ -273,8 +274,8 @@ def test_what_pyarrow_cannot_read_shows_no_values(tmp_path, text, row):
         dpk.read_parquet(empty, target="y", classes=[0, 1])
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "feather"])
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("suffix", ["parquet", "feather"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 @pytest.mark.filterwarnings("ignore::dpkern.data.OutsideWarning")
 def test_descriptions_of_files_have_the_bits_of_memory(suffix, neighbours, tmp_path):
     columns = table(300)
@@ -311,7 +312,7 @@ def test_a_description_ends_where_a_file_has_changed(tmp_path):
     assert not accountant.entries
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@for_each("suffix", ["parquet", "csv"])
 def test_weights_and_exposures_of_files_have_the_bits_of_memory(suffix, tmp_path):
     rng = np.random.default_rng(0)
     columns = {
@@ -355,8 +356,8 @@ def test_weights_and_exposures_of_files_have_the_bits_of_memory(suffix, tmp_path
         dpk.read_parquet(tmp_path, schema=schema, weight="w")
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 1000])
+@for_each("dtype", [np.float32, np.float64])
+@for_each("n", [0, 1, 15, 16, 17, 1000])
 def test_columns_are_placed_side_by_side(dtype, n):
     rng = np.random.default_rng(n)
     columns = [rng.standard_normal(n).astype(dtype) for _ in range(7)]

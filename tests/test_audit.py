@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import assert_refused
 
 import dpkern as dpk
@@ -45,7 +46,7 @@ LEAST = {("ridge", "replace_one"): 0.91}
 LEAST |= {("newton_inference", "replace_one"): 0.19, ("newton_inference", "add_remove"): 0.35}
 
 
-@pytest.mark.parametrize(("name", "trust", "neighbours"), list(offers()))
+@for_each(("name", "trust", "neighbours"), list(offers()))
 def test_the_pair_reaches_the_certified_mu_and_no_more(name, trust, neighbours):
     """Given what a run releases, its sums on both data sets, in units of the noise."""
     pair = pair_of(name, trust, neighbours)
@@ -340,7 +341,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     assert "did you mean 'clip'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "message"),
     [
         ({"solver": "newton"}, "solver must be one of"),

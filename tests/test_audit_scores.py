@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from cases import for_each
 from scipy import stats
 
 import dpkern as dpk
@@ -30,7 +31,7 @@ JAX = [
 ]
 
 
-@pytest.mark.parametrize(("made", "threshold", "confidence", "delta", "expected"), JAX)
+@for_each(("made", "threshold", "confidence", "delta", "expected"), JAX)
 def test_bounds_are_those_of_jax_privacy(made, threshold, confidence, delta, expected):
     how = {"confidence": confidence, "delta": delta, "threshold": threshold}
     for method, value in zip(("clopper_pearson", "one_run", "one_run_fdp"), expected, strict=True):
@@ -127,8 +128,8 @@ def test_few_canaries_bound_nothing_and_do_not_fail():
         assert dpk.audit_scores([1.0, 1.0], [0.0, 0.0], method="one_run").epsilon == 0.0
 
 
-@pytest.mark.parametrize("threshold", [None, 0.0])
-@pytest.mark.parametrize("method", METHODS)
+@for_each("threshold", [None, 0.0])
+@for_each("method", METHODS)
 def test_equal_scores_bound_nothing(method, threshold):
     scores, how = np.zeros(50), {"method": method, "threshold": threshold, "delta": 1e-4}
     found = [dpk.audit_scores(scores, scores, **how) for _ in range(200)]
@@ -152,7 +153,7 @@ def test_bounds_of_more_confidence_or_fewer_scores_are_smaller():
         assert few < usual
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "match"),
     [
         ({"in_scores": []}, "in_scores must have one dimension and an entry"),

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import scipy.stats
+from cases import for_each
 
 import dpkern as dpk
 from dpkern.privacy import NoiseStream
@@ -118,8 +119,8 @@ def test_a_record_is_in_at_most_one_batch_of_a_pass_and_orders_are_random():
     assert scipy.stats.chisquare(seen).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("T", [1, 2, 5, 6, 13])
-@pytest.mark.parametrize("k", [1, 4, 7, 10])
+@for_each("T", [1, 2, 5, 6, 13])
+@for_each("k", [1, 4, 7, 10])
 def test_a_record_comes_up_as_often_as_a_cyclic_sampler_says_and_not_more(k, T):
     sizes = (10, 25)
     sampler, stream = Cyclic(sizes, (k, k), releases=T), NoiseStream(T)

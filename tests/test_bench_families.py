@@ -1,12 +1,12 @@
 """Defaults of counts and hazards where there are few records."""
 
 import numpy as np
-import pytest
+from cases import for_each
 
 from bench.families import broken, share
 
 
-@pytest.mark.parametrize("family", ["poisson", "hazards"])
+@for_each("family", ["poisson", "hazards"])
 def test_few_records_are_explained_better_than_by_the_constant(family):
     """At n mu of 240, where the noise of more rounds would be far from the constant."""
     shares = [share(family, "one_hot", 1000, 1.0, seed)[0] for seed in range(4)]

@@ -7,6 +7,7 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
+from cases import for_each
 from scipy import stats
 
 from dpkern.papers.cpsgd import cpsgd_epsilon
@@ -87,7 +88,7 @@ def test_no_step_between_thresholds_exceeds_the_bound(m):
     assert steps[-1] == max(steps)
 
 
-@pytest.mark.parametrize("m", [4096, 10**6, 2**40, 2**52])
+@for_each("m", [4096, 10**6, 2**40, 2**52])
 def test_the_step_is_nearly_that_of_gaussian_noise_of_the_same_variance(m):
     D = 0.3 * math.sqrt(m)
     excess = float(binomial_mu(m, D)) / (2.0 * D / math.sqrt(m)) - 1.0
@@ -149,7 +150,7 @@ def test_exact_profiles_stay_below_and_come_close(coins, g, dim):
     assert best > 0.85
 
 
-@pytest.mark.parametrize("m", [60, 1000, 4_116_350])
+@for_each("m", [60, 1000, 4_116_350])
 def test_event_that_is_left_out_has_probability_2_to_the_minus_100(m):
     tau = math.sqrt(m * 35.004)
     with mp.workprec(200):  # with the distance of the drawn counts from their distribution
@@ -187,7 +188,7 @@ def test_certified_delta_is_above_the_exact_one_in_one_dimension(coins, g):
         assert exact_delta(p, q, epsilon) <= claim.delta(epsilon)
 
 
-@pytest.mark.parametrize("shift", [(3, 0), (2, 2), (-1, 3), (3, -2)])
+@for_each("shift", [(3, 0), (2, 2), (-1, 3), (3, -2)])
 def test_certified_delta_is_above_the_exact_one_in_two_dimensions(shift):
     coins, g = 500, 3
     claim = certificate(coins, g, 2)
@@ -207,7 +208,7 @@ def law_of_rounding(t, g):
     return law
 
 
-@pytest.mark.parametrize("pair", [(0.0, 3.0), (0.5, 2.5), (0.0, 2.5), (1.5, 1.6), (0.01, 2.99)])
+@for_each("pair", [(0.0, 3.0), (0.5, 2.5), (0.0, 2.5), (1.5, 1.6), (0.01, 2.99)])
 def test_rounding_with_its_own_randomness_stays_below_the_certified_delta(pair):
     """The replaced user's rounding and another's, mixed with the coins of both."""
     coins, g = 600, 3
@@ -242,8 +243,8 @@ def test_certified_delta_is_of_the_order_of_the_exact_one():
 CASES = [(30_950, 176, 50), (10**4, 100, 10), (10**5, 320, 100), (400, 40, 25), (2000, 64, 1)]
 
 
-@pytest.mark.parametrize(("n", "g", "dim"), CASES)
-@pytest.mark.parametrize("delta", [1e-4, 1e-6, 1e-9])
+@for_each(("n", "g", "dim"), CASES)
+@for_each("delta", [1e-4, 1e-6, 1e-9])
 def test_theorem_of_the_literature_claims_no_less_than_is_proved_here(n, g, dim, delta):
     compared = 0
     for b in (1, 3, 10, 30, 100, 1000, 10_000):
@@ -271,7 +272,7 @@ def test_theorem_of_the_literature_has_its_printed_constants():
     assert cpsgd_epsilon(100, g, d, delta) == math.inf
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "message"),
     [
         ((0, 1, 1, 1e-6), r"coins must .*got 0"),

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from cases import for_each
 from scipy import sparse
 
 import dpkern as dpk
@@ -55,7 +56,7 @@ def same(first, second):
     assert first.privacy.declared == second.privacy.declared
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "neighbours", "trust"),
     [
         (name, neighbours, trust)
@@ -81,7 +82,7 @@ def test_objective_perturbation_has_the_bits_of_memory():
     same(*(dpk.solve("objective_perturbation", data, **how) for data in (memory, blocks)))
 
 
-@pytest.mark.parametrize("name", ["gradient_descent", "local_newton"])
+@for_each("name", ["gradient_descent", "local_newton"])
 def test_fifty_partitions_and_lock_step_have_one_result(name):
     X, y, groups = records(150)
     rng, how = np.random.default_rng(2), {"rounds": 2, "clip": 0.5}
@@ -98,7 +99,7 @@ def test_fifty_partitions_and_lock_step_have_one_result(name):
             same(alone, together[0])
 
 
-@pytest.mark.parametrize("kind", ["single", "wide", "sparse", "range", "targets", "map"])
+@for_each("kind", ["single", "wide", "sparse", "range", "targets", "map"])
 def test_every_kind_of_rows_has_the_bits_of_memory(kind, tmp_path):
     X, y, groups = records(300, 70 if kind == "wide" else 5)
     how, rng = dict(HOW), np.random.default_rng(3)
@@ -195,8 +196,8 @@ def test_a_step_of_newton_is_one_pass():
     assert len(passes) == 1 + 5 + 1
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@for_each("trust", ["central", "silo"])
+@for_each("loss", ["logistic", "squared"])
 def test_plans_say_the_passes_over_blocks(trust, loss):
     X, y, groups = records(1_500, 3)
     passes, budget, how = [], BUDGET, HOW
@@ -220,7 +221,7 @@ def test_plans_say_the_passes_over_blocks(trust, loss):
     assert {name for name, row in rows.items() if row.passes} == set(rows) & set(IN_BLOCKS)
 
 
-@pytest.mark.parametrize("most", [None, 0])
+@for_each("most", [None, 0])
 def test_a_recalibration_reads_margins_once(most, monkeypatch):
     if most is not None:
         monkeypatch.setattr(recalibration, "_MOST_KEPT", most)
@@ -271,7 +272,7 @@ def in_mappings(X, y, groups, rng, k=12, **how):
     return memory, dpk.SiloData.from_blocks(parts, **how), parts, how
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "trust"),
     [
         (name, trust)
@@ -293,7 +294,7 @@ def test_weighted_blocks_have_the_bits_of_memory(name, trust, monkeypatch):
     same(dpk.solve(name, memory, **how), dpk.solve(name, blocks, **how))
 
 
-@pytest.mark.parametrize("bound", [6.0, (0.0, 6.0)])
+@for_each("bound", [6.0, (0.0, 6.0)])
 def test_counts_with_exposures_have_the_bits_of_memory(bound):
     X, _, groups = records(300, 4)
     y = np.random.default_rng(3).poisson(np.exp(0.3 + 0.5 * X[:, 0]).clip(0, 6)).astype(float)
@@ -371,8 +372,8 @@ def test_a_block_whose_sum_is_no_double_is_divided():
     assert found[0].tobytes() == found[1].tobytes()
 
 
-@pytest.mark.parametrize("most", [None, 20])  # so that blocks of more records are divided
-@pytest.mark.parametrize("grid", [None, 2.0**-12, 2.0**-3])
+@for_each("most", [None, 20])  # so that blocks of more records are divided
+@for_each("grid", [None, 2.0**-12, 2.0**-3])
 def test_hessians_are_rounded_once(grid, most):
     memory, blocks = in_silos(*records(), np.random.default_rng(6), **HOW)
     w = np.linspace(-1.0, 1.0, memory.d)
@@ -413,8 +414,8 @@ def dumped(evaluation):
     return repr((evaluation.scores, curves)), left
 
 
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
-@pytest.mark.parametrize("kind", ["labels", "targets", "single"])
+@for_each("neighbours", ["replace_one", "add_remove"])
+@for_each("kind", ["labels", "targets", "single"])
 def test_evaluations_have_the_bits_of_memory(kind, neighbours):
     X, y, groups = records(500)
     rng, how = np.random.default_rng(4), dict(HOW)
@@ -435,7 +436,7 @@ def test_evaluations_have_the_bits_of_memory(kind, neighbours):
         assert dumped(dpk.evaluate(model, data, **more)) == wanted
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse", "targets"])
+@for_each("kind", ["dense", "sparse", "targets"])
 def test_ranges_have_the_bits_of_memory(kind):
     X, y, groups = records(500)
     rng, how, more = np.random.default_rng(4), {"classes": [0, 1]}, {}
@@ -499,7 +500,7 @@ def test_other_releases_refuse_uncharged(tmp_path):
 # --------------------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize("name", [name for name in SOLVERS if name not in IN_BLOCKS])
+@for_each("name", [name for name in SOLVERS if name not in IN_BLOCKS])
 def test_what_reads_single_records_is_refused_uncharged(name, tmp_path):
     X, y, _ = records(60)
     blocks = dpk.SiloData.from_blocks([(X, y)], **HOW)
@@ -568,7 +569,7 @@ def test_arrays_of_blocks_say_what_they_are():
         kernels.glm_gradient(blocks, np.zeros(7), clip=1.0, rows=(np.arange(2), np.array([0, 2])))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "error", "message"),
     [
         (lambda X, y: (X[:, :5], y), ValueError, r"blocks\[1\]: X must have 6 columns"),

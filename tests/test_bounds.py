@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import make_silos
 from mpmath import ceil, exp, floor, log, mp, mpf, sqrt
 
@@ -186,7 +187,7 @@ def test_every_bound_has_an_independent_evaluation():
     assert sorted(CASES) == sorted(bounds.__all__)
 
 
-@pytest.mark.parametrize("name", CASES)
+@for_each("name", CASES)
 def test_a_bound_is_the_printed_expression(name):
     arguments, expected = CASES[name]
     for given, values in zip(arguments, expected, strict=True):
@@ -211,7 +212,7 @@ def test_the_step_of_lemma_2_leads_to_theorem_4():
         assert L / 2 * distance <= bound
 
 
-@pytest.mark.parametrize("name", CASES)
+@for_each("name", CASES)
 def test_a_bound_names_the_argument_that_it_refuses(name):
     call, given = getattr(bounds, name), CASES[name][0][0]
     assert set(given) >= {
@@ -223,7 +224,7 @@ def test_a_bound_names_the_argument_that_it_refuses(name):
                 call(**given | {argument: wrong})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "changes", "message"),
     [
         ("bound_wd_dp", {"strength": 3.0}, "strength must be at most smoothness = 2.0, got 3.0"),
@@ -275,7 +276,7 @@ def mean_of(function, problem, name, **options):
     return float(np.mean([function(run.w) for run in runs]))
 
 
-@pytest.mark.parametrize("local_steps", [1, 5])
+@for_each("local_steps", [1, 5])
 def test_huangs_gap_is_below_theorem_4(problem, local_steps):
     _, objective, w, least = problem
     measured = mean_of(

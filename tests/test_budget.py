@@ -8,6 +8,7 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
+from cases import for_each
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,7 +47,7 @@ def relative_error(value, log_exact):
     return float(abs(mp.mpf(value) / mp.exp(log_exact) - 1))
 
 
-@pytest.mark.parametrize("mu", MUS)
+@for_each("mu", MUS)
 def test_delta_agrees_with_its_definition_in_120_digits(mu):
     for epsilon in EPSILONS:
         exact = exact_log_delta(mu, epsilon)
@@ -93,8 +94,8 @@ def test_delta_at_the_ends_of_its_range():
     assert gdp_epsilon(1e-9, 1e-6) == 0.0  # the total variation alone is below delta
 
 
-@pytest.mark.parametrize("mu", [0.05, 0.5, 1.0, 4.0])
-@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 3.0])
+@for_each("mu", [0.05, 0.5, 1.0, 4.0])
+@for_each("epsilon", [0.0, 0.1, 1.0, 3.0])
 def test_delta_agrees_with_dp_accounting(mu, epsilon):
     rival = GaussianPrivacyLoss(1.0 / mu, sensitivity=1.0).get_delta_for_epsilon(epsilon)
     assert gdp_delta(mu, epsilon) == pytest.approx(rival, rel=1e-9, abs=1e-15)
@@ -102,7 +103,7 @@ def test_delta_agrees_with_dp_accounting(mu, epsilon):
 
 # sigma = D sqrt(2 ln(1/delta))/epsilon in every silo instead of once: mu is sqrt(m) times the
 # claimed one. Figures computed independently for the survey of the papers; three digits.
-@pytest.mark.parametrize(
+@for_each(
     ("silos", "claimed", "true"),
     [
         (8, 0.25, 0.52),
@@ -120,9 +121,7 @@ def test_noise_per_silo_gives_the_published_true_epsilon(silos, claimed, true):
 
 
 # The largest epsilon for which sigma = D sqrt(2 ln(1/delta))/epsilon is enough.
-@pytest.mark.parametrize(
-    ("delta", "limit"), [(1e-3, 6.97), (1e-5, 7.96), (1e-6, 8.33), (1e-9, 9.19)]
-)
+@for_each(("delta", "limit"), [(1e-3, 6.97), (1e-5, 7.96), (1e-6, 8.33), (1e-9, 9.19)])
 def test_common_sigma_rule_holds_up_to_the_published_epsilon(delta, limit):
     def rule(epsilon):
         return epsilon / math.sqrt(2.0 * math.log(1.0 / delta))
@@ -220,7 +219,7 @@ def test_rho_of_a_budget_in_mu_is_rounded_down(mu):
     assert Fraction(rho) <= Fraction(mu) ** 2 / 2 < Fraction(math.nextafter(rho, math.inf))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "message"),
     [
         ({"epsilon": 1.0, "delta": 0.5}, r"delta must be well below 1/N .*got 0\.5"),
@@ -235,7 +234,7 @@ def test_a_budget_that_protects_little_warns_where_it_was_made(arguments, messag
     assert [one.filename for one in caught] == [__file__]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
     [{"epsilon": 20.0, "delta": 1e-3}, {"epsilon": 1.0, "delta": 1e-9}, {"mu": 6.0}, {"rho": 18.0}],
 )
@@ -256,7 +255,7 @@ def test_budget_keeps_what_was_given():
         budget.mu = 2.0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "message"),
     [
         ({}, "none of them"),
@@ -285,13 +284,13 @@ def test_budget_refuses_what_is_no_budget(arguments, message):
     assert_refused(message, Budget, **arguments)
 
 
-@pytest.mark.parametrize("value", ["1", True, 1j, [1.0]])
+@for_each("value", ["1", True, 1j, [1.0]])
 def test_budget_refuses_what_is_no_number(value):
     with pytest.raises(TypeError, match="mu must be a real number, got"):
         Budget(mu=value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("function", "arguments", "message"),
     [
         (gdp_delta, (-1.0, 1.0), "mu must"),

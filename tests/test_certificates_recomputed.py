@@ -10,7 +10,7 @@ import functools
 import math
 
 import numpy as np
-import pytest
+from cases import for_each
 from dp_accounting.pld import privacy_loss_distribution as pld
 from makers import ratios
 from scipy import stats
@@ -61,7 +61,7 @@ def setting(seed):
     return rng, {"budget": dpk.Budget(mu=mu), "clip": clip, "rng": 1}, delta
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_differences(seed):
     rng, how, delta = setting(seed)
     solver = ("spider", "prox_svrg", "prox_pl_svrg")[seed % 3]
@@ -76,7 +76,7 @@ def test_differences(seed):
     assert_composed(certificate, 3, delta)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_gradients_with_hessians_beside_them(seed):
     rng, how, delta = setting(100 + seed)
     how |= {"rounds": int(rng.integers(1, 12)), "hess_clip": float(rng.uniform(0.05, 0.5))}
@@ -86,7 +86,7 @@ def test_gradients_with_hessians_beside_them(seed):
     assert_composed(certificate, 3, delta)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_series(seed):
     rng, how, delta = setting(200 + seed)
     rounds, K = int(rng.integers(3, 7)), int(rng.integers(1, 4))
@@ -132,7 +132,7 @@ def exact_epsilon(coins, shift, times, delta):
     return low
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_coins(seed):
     """A record that moves the counts of one coordinate by all that the sensitivity allows.
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import for_each
 
 from dpkern import _core
 from dpkern.reference import noise
@@ -60,7 +61,7 @@ def block(key, counter, nonce):
     return bytes(out)
 
 
-@pytest.mark.parametrize("vector", VECTORS.values(), ids=VECTORS.keys())
+@for_each("vector", VECTORS.values(), ids=VECTORS.keys())
 def test_block_is_that_of_rfc_8439(vector, isa):
     key, counter, nonce, expected = vector
     words = np.frombuffer(bytes.fromhex(nonce), dtype="<u4").tolist()
@@ -71,7 +72,7 @@ def test_block_is_that_of_rfc_8439(vector, isa):
     ).tobytes().hex() == (expected)
 
 
-@pytest.mark.parametrize("chunk", [0, 3, (1 << 28) - 1, (1 << 60) - 2])
+@for_each("chunk", [0, 3, (1 << 28) - 1, (1 << 60) - 2])
 def test_chunks_hold_the_blocks_of_their_addresses(chunk, isa):
     # (1 << 28) - 1 is followed by the counters that need the upper half of the counter.
     key, nonce = bytes(range(100, 132)), 0x1234_5678_9ABC_DEF0

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import for_each
 from sklearn.metrics import roc_auc_score
 from tqdm import tqdm
 
@@ -165,7 +166,7 @@ def test_draws_differ_and_compose_and_the_first_is_saved(capsys, tmp_path, train
     assert "the first of 3 draws on the same data, which compose to" in three.privacy.notes[-1]
 
 
-@pytest.mark.parametrize("how", [["--epsilon", "inf"], ["--no-privacy"]])
+@for_each("how", [["--epsilon", "inf"], ["--no-privacy"]])
 def test_a_run_without_noise_says_that_it_guarantees_nothing(capsys, train, test, how):
     out, err = shown(capsys, ["fit", train, "--test", test, *how, "--draws", "4"])
     assert "NONE: this run added no noise" in out
@@ -328,7 +329,7 @@ def test_columns_of_other_codes_are_refused_by_the_schema(capsys, tmp_path):
         assert "some.csv has values out of range or in no category: 7 of 200 in column 'sex'" in err
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("classes", "labels"),
     [("0,1", ["0", "1.0"]), ("01,1", ["01", "1"]), ("1,A", ["1", "A"]), ("-1,+1", ["-1", "+1"])],
 )
@@ -447,7 +448,7 @@ def test_sparse_columns_far_apart_are_hinted_at(capsys, tmp_path, sparse_files):
         assert ("WARNING: " in err) == hinted
 
 
-@pytest.mark.parametrize("given", [[], ["--test"]])
+@for_each("given", [[], ["--test"]])
 def test_compare_takes_sparse_files(capsys, sparse_files, given):
     held_out = [*given, sparse_files[1]] if given else []
     run = ["compare", sparse_files[0], *held_out, *SMALL, "--no-plot"]
@@ -498,7 +499,7 @@ def model(capsys, tmp_path, train):
     return path
 
 
-@pytest.mark.parametrize("labelled", [True, False])
+@for_each("labelled", [True, False])
 def test_predictions_are_those_of_the_saved_model(capsys, tmp_path, model, labelled):
     X, y = records(50, 2)
     path = write_csv(tmp_path / "new.csv", X, y if labelled else None)
@@ -677,7 +678,7 @@ def compared(solver, score, se=0.01, epsilon=1.0, trust="central"):
     return CompareRow(solver, trust, epsilon, score, se, gap=0.0, seconds=0.0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("others", "majority", "answer"),
     [
         ([("ridge", 0.9)], 0.5, "gradient_descent; at epsilon 1 it costs 8.0 points against no"),
@@ -895,7 +896,7 @@ def test_rows_that_have_run_are_printed_whatever_happens_next(
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("cores", [1, 2])
+@for_each("cores", [1, 2])
 def test_models_that_cannot_be_scored_have_spent_their_budget(capsys, tmp_path, monkeypatch, cores):
     """A solver whose scores overflow fails alone, and its runs count."""
     rng = np.random.default_rng(0)
@@ -928,7 +929,7 @@ FITS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "texts"), FITS)
+@for_each(("text", "texts"), FITS)
 def test_fit_states_what_it_was_given(capsys, train, text, texts):
     more = text.replace("ADMM", "--solver admm --rounds 6").split()
     out, _ = shown(capsys, ["fit", train, *BUDGET, "--noise-seed", "1", *more])
@@ -968,7 +969,7 @@ def test_info_says_when_kernels_run_serially(capsys, monkeypatch):
     assert "serially" in shown(capsys, ["info"])[0]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"], ["compare", "--help"]])
+@for_each("arguments", [["--help"], ["fit", "--help"], ["compare", "--help"]])
 def test_help_is_printed_with_status_0(capsys, arguments):
     assert "usage: dpkern" in shown(capsys, arguments)[0]
 
@@ -1083,7 +1084,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), ERRORS)
+@for_each(("text", "message"), ERRORS)
 def test_a_users_error_is_one_line_and_status_2(capsys, tmp_path, train, text, message):
     X, y = records(10, 5)
     other = write_csv(tmp_path / "other.csv", X, np.where(y == "ill", "sick", "fine"))
@@ -1305,7 +1306,7 @@ def test_compare_shows_the_accuracy_of_the_largest_class(
 # the command line's words
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "said"),
     [
         ("clip is -1.0; it must be positive", "--clip is -1.0; it must be positive"),
@@ -1397,7 +1398,7 @@ def test_warnings_of_the_library_are_said(capsys, train, monkeypatch):
     assert err == "dpkern: warning: nothing was learnt: --set step_size is too small\n"
 
 
-@pytest.mark.parametrize("columns", [60, 100])
+@for_each("columns", [60, 100])
 def test_long_lines_fold_at_the_width_of_a_terminal(capsys, train, monkeypatch, columns):
     fit = ["fit", train, *BUDGET, *QUICK]
     assert main(fit) == 0
@@ -1414,7 +1415,7 @@ def test_long_lines_fold_at_the_width_of_a_terminal(capsys, train, monkeypatch, 
     assert all(re.match(r"  \w|              \S", row) for row in rows)  # names, or continued
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@for_each("solver", SOLVERS)
 def test_help_and_info_list_the_options_of_a_solver(capsys, solver):
     listed, _ = shown(capsys, ["info", solver])
     assert max(map(len, listed.splitlines())) <= 88
@@ -1444,7 +1445,7 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path, model):
     assert err == b""
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "value"),
     [
         *(("3", 3), ("-2", -2), ("1e-3", 1e-3), ("True", True), ("false", False)),
@@ -1457,8 +1458,8 @@ def test_values_of_set(text, value):
     assert type(found) is type(value)
 
 
-@pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdin", "stdout", "stderr")])
-@pytest.mark.parametrize("command", ["info", "plan", "fit"])
+@for_each("closed", [("stdout",), ("stderr",), ("stdin", "stdout", "stderr")])
+@for_each("command", ["info", "plan", "fit"])
 def test_closed_streams_cost_only_what_is_printed(tmp_path, monkeypatch, closed, command):
     rows = "".join(f"{i / 50 - 1},{i % 2}\n" for i in range(100))
     (tmp_path / "a.csv").write_text(f"a,y\n{rows}")
@@ -1491,7 +1492,7 @@ def test_plan_forecasts_standard_errors(capsys):
     assert "--rate must be left out without --inference" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("target", "inference"),
     [("two", False), ("several", False), ("real", False), ("two", True), ("real", True)],
 )
@@ -1717,7 +1718,7 @@ def test_what_a_code_book_does_not_provide_for_is_said_without_values(capsys, tm
     assert not re.search("ancient|perhaps|773|Q5|500", err)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("row", "text"),
     [
         ("age,numbr,18,90,,,", "line 2: kind of column 'age' must be one of .*'number'?"),

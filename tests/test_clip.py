@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from adversarial import coarsest_grid
+from cases import for_each
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -49,8 +50,8 @@ def norm_is_at_most(longer, row, clip, grid):
     assert not longer(out, grid, clip)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("clip", [0.5, math.inf])
+@for_each("dtype", [np.float32, np.float64])
+@for_each("clip", [0.5, math.inf])
 @pytest.mark.usefixtures("isa")
 def test_clip_and_sum_agrees_with_its_reference(dtype, clip):
     G = np.random.default_rng(0).standard_normal((300, 7)).astype(dtype)
@@ -61,7 +62,7 @@ def test_clip_and_sum_agrees_with_its_reference(dtype, clip):
     np.testing.assert_allclose(ours, by_numpy, rtol=1e-12, atol=300 * (grid or 1e-15))
 
 
-@pytest.mark.parametrize("flush", [0, FLUSH])
+@for_each("flush", [0, FLUSH])
 @pytest.mark.usefixtures("isa")
 def test_a_clipped_row_is_never_longer_than_the_clip(flush, longer, control_bits):
     for name, clip in itertools.product(ROWS, CLIPS):
@@ -137,8 +138,8 @@ def test_sum_is_that_of_rows_alone_for_any_length_and_wherever_rows_are_left_out
         assert steps(whole, q) == (kept.reshape(-1, dim).sum(axis=0) + [0] * dim).tolist()
 
 
-@pytest.mark.parametrize("dim", [40_960, 40_961, 60_005, 110_007])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@for_each("dim", [40_960, 40_961, 60_005, 110_007])
+@for_each("dtype", [np.float32, np.float64])
 @pytest.mark.usefixtures("isa")
 def test_wide_rows_shared_by_threads_give_the_sum_of_rows_alone(dim, dtype):
     """Neither the threads among which columns are divided, nor rows left out, nor where a silo
@@ -162,7 +163,7 @@ def test_wide_rows_shared_by_threads_give_the_sum_of_rows_alone(dim, dtype):
             np.testing.assert_array_equal(out, expected)
 
 
-@pytest.mark.parametrize("dim", [9, 5005, 40_961])
+@for_each("dim", [9, 5005, 40_961])
 @pytest.mark.usefixtures("isa")
 def test_every_silo_is_clipped_for_its_own_grid(dim, longer):
     """The allowance for rounding is that of the silo's grid, whatever those of the others are."""
@@ -195,7 +196,7 @@ def test_infinite_clip_sums_rows_whose_squares_overflow():
     np.testing.assert_array_equal(kernels.clip_and_sum(G, clip=math.inf), [[7e299, 3.0]])
 
 
-@pytest.mark.parametrize("depth", [0, 10, 30])
+@for_each("depth", [0, 10, 30])
 @pytest.mark.usefixtures("isa")
 def test_sum_is_that_of_rounded_rows_for_any_order_partition_and_threads(depth, steps):
     rng = np.random.default_rng(2)
@@ -261,7 +262,7 @@ def test_clips_outside_the_range_of_grids_are_refused():
         kernels.clip_and_sum(np.ones((1, 1)), clip=1e-300)
 
 
-@pytest.mark.parametrize("mode", [0x2000, 0x4000, 0x6000])
+@for_each("mode", [0x2000, 0x4000, 0x6000])
 def test_directed_rounding_is_refused(mode, control_bits):
     G = np.ones((1, 2))
     with control_bits(mode), pytest.raises(RuntimeError, match="rounding mode"):
@@ -308,13 +309,13 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("how", "message"), BAD)
+@for_each(("how", "message"), BAD)
 def test_bad_input_is_refused_by_name(how, message):
     assert_refused(message, kernels.clip_and_sum, **{"G": G, "clip": 1.0, **how})
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("wrap", [lambda a: a, Foreign])
+@for_each("dtype", [np.float32, np.float64])
+@for_each("wrap", [lambda a: a, Foreign])
 def test_any_memory_layout_gives_the_same_sum(dtype, wrap):
     rows = np.random.default_rng(6).standard_normal((50, 13)).astype(dtype)
     expected = kernels.clip_and_sum(rows, clip=0.5)
@@ -323,8 +324,8 @@ def test_any_memory_layout_gives_the_same_sum(dtype, wrap):
         np.testing.assert_array_equal(kernels.clip_and_sum(wrap(layout), clip=0.5), expected)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("wrap", [lambda a: a, Foreign])
+@for_each("dtype", [np.float32, np.float64])
+@for_each("wrap", [lambda a: a, Foreign])
 def test_contiguous_memory_is_not_copied(dtype, wrap):
     rows = wrap(np.ones((20_000, 50), dtype=dtype))
     out = np.empty((1, 50))

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from cases import for_each
 
 import dpkern as dpk
 from dpkern import cluster as module
@@ -85,7 +86,7 @@ def memory():
     return dpk.SiloData(X, y, [0, len(y)], **HOW)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "how"),
     [
         ("local_newton", {"rounds": 3}),
@@ -105,7 +106,7 @@ def test_runs_on_workers_have_the_bits_of_memory(name, how):
     assert module.TRUSTED in second.privacy.notes
 
 
-@pytest.mark.parametrize("late", [False, True])
+@for_each("late", [False, True])
 def test_the_part_of_a_lost_worker_counts_once(late):
     asked = []
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from cases import for_each, mark_slow
 
 import dpkern as dpk
 from dpkern.cli import main
@@ -55,7 +56,7 @@ def raw_margins(table, frame):
     return z + np.array([at[f"sex_{v or 'missing'}"] for v in frame["sex"]])
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 30.0])
+@for_each("epsilon", [1.0, 30.0])
 @pytest.mark.filterwarnings("ignore:a budget:UserWarning", "ignore::dpkern.privacy.BudgetWarning")
 def test_the_table_is_the_decision_function_of_raw_records(epsilon):
     train, test = records(4000, 0), records(50, 1)
@@ -108,7 +109,7 @@ def test_a_single_category_beside_missing_ones_has_no_noise():
     assert table["smoker_missing"].coefficient == pytest.approx(w[1] - w[0])
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@for_each("loss", ["logistic", "squared"])
 def test_a_network_without_hidden_layers_is_linear(loss):
     X = np.random.default_rng(0).uniform(-0.5, 0.5, (200, 2))
     y = X[:, 0] if loss == "squared" else np.where(X[:, 0] > 0, 1, -1)
@@ -172,7 +173,10 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+SLOW = ("automatic silos", "shares", "hidden steps", "some silos")
+
+
+@pytest.mark.parametrize("name", mark_slow(RUNS, SLOW, pytest.mark.statistical))
 def test_a_column_of_zeros_has_the_stated_noise(name):
     """Of 7 such columns in 60 runs; bounds are tight there, where l2 acts on every coordinate."""
     solver, arguments, proved = RUNS[name]
@@ -188,7 +192,7 @@ def test_a_column_of_zeros_has_the_stated_noise(name):
         assert np.all(spread <= 1.3 * noise.std)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "proved"),
     [
         ({"step_size": 2.0 / 1.0001}, True),
@@ -205,8 +209,8 @@ def test_noise_is_proved_for_nonexpansive_maps_alone(arguments, proved):
     assert result.noise.proved is proved
 
 
-@pytest.mark.parametrize("returns", ["last", "average", "tail", 3])
-@pytest.mark.parametrize("penalize_intercept", [True, False])
+@for_each("returns", ["last", "average", "tail", 3])
+@for_each("penalize_intercept", [True, False])
 def test_proved_noise_is_that_of_the_iterates_returned(returns, penalize_intercept):
     eta, T, l2 = np.linspace(0.5, 0.1, 9), 9, 0.2
     how = {"rounds": T, "step_size": eta, "clip": 1.0, "momentum": 0.0, "l2": l2}
@@ -264,7 +268,7 @@ def test_noise_follows_from_public_numbers_alone():
     assert len(found) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("solver", "arguments"),
     [
         ("local_newton", {}),

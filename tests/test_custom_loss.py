@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import assert_refused
 from pairwise import pairwise
 from scipy import LowLevelCallable
@@ -135,7 +136,7 @@ def test_a_custom_loss_gives_the_sums_of_the_built_in_one(how_made, make, layout
     )
 
 
-@pytest.mark.parametrize("p", [3, 40, 1500])
+@for_each("p", [3, 40, 1500])
 def test_a_custom_loss_has_the_same_blocks_at_one_model_and_at_several(make, p):
     """What a function that ignores its contract does to records of other blocks is no worse."""
 
@@ -207,7 +208,7 @@ def test_line_search_runs_a_custom_loss(how_made, make, layout):
         np.testing.assert_allclose(ours, built_in, rtol=0.0 if how else 1e-12)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@for_each("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.usefixtures("isa")
 def test_values_of_a_custom_loss_that_are_not_finite_stay_within_the_bound_of_a_search(make, bad):
     """NaN and infinity less infinity are no decrease; infinities are the bound, never more."""
@@ -251,8 +252,8 @@ def broken(y, z):
     return 0.5 * (z - y) ** 2, np.where(z > 0.1, bad, z - y), np.ones(len(z))
 
 
-@pytest.mark.parametrize("p", [5, 700], ids=["block", "row by row"])
-@pytest.mark.parametrize("formula", [cauchy, poisson, broken])
+@for_each("p", [5, 700], ids=["block", "row by row"])
+@for_each("formula", [cauchy, poisson, broken])
 @pytest.mark.usefixtures("isa")
 def test_a_formula_agrees_with_its_numpy_form(make, formula, p):
     for options in ({}, {"csr": True}, {"dtype": np.float32, "intercept": True}):
@@ -323,8 +324,8 @@ def test_differences_call_a_custom_loss_as_gradients_do(custom, make, p):
             assert not np.any(sums[4])
 
 
-@pytest.mark.parametrize("p", [5, 700], ids=["block", "row by row"])
-@pytest.mark.parametrize("clip", [0.5, math.inf])
+@for_each("p", [5, 700], ids=["block", "row by row"])
+@for_each("clip", [0.5, math.inf])
 def test_a_derivative_that_is_not_written_is_nobody_elses(make, p, clip):
     data = make(n=300, p=p)
     w = np.random.default_rng(1).standard_normal(data.d)
@@ -352,7 +353,7 @@ def test_curvatures_that_are_not_finite_or_negative_count_as_zero(make, hess_cli
         assert np.any(spoilt)
 
 
-@pytest.mark.parametrize("hess_clip", [0.5, math.inf])
+@for_each("hess_clip", [0.5, math.inf])
 def test_a_curvature_that_is_not_written_is_nobody_elses(make, hess_clip):
     data = make(n=300)
     w = np.random.default_rng(1).standard_normal(data.d)
@@ -402,7 +403,7 @@ SIGNATURES = {
 }
 
 
-@pytest.mark.parametrize("signature", SIGNATURES)
+@for_each("signature", SIGNATURES)
 def test_the_signature_decides_whether_a_callable_is_taken(signature):
     function = LowLevelCallable(capsule(signature, 4096))
     if SIGNATURES[signature]:
@@ -412,15 +413,13 @@ def test_the_signature_decides_whether_a_callable_is_taken(signature):
             Custom(function)
 
 
-@pytest.mark.parametrize(
-    "function", [None, huber, HUBER, math.sin], ids=["None", "Python", "ctypes", "built-in"]
-)
+@for_each("function", [None, huber, HUBER, math.sin], ids=["None", "Python", "ctypes", "built-in"])
 def test_what_is_no_low_level_callable_is_refused(function):
     with pytest.raises(TypeError, match=r"callable must be a scipy.LowLevelCallable, got "):
         Custom(function)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bad", "message"),
     [
         ({"smoothness": 0.0}, "smoothness must be positive, got 0.0"),

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from cases import for_each
 
 from dpkern import estimators
 
@@ -52,8 +53,8 @@ def same(first, second):
     assert first.privacy_.sources == second.privacy_.sources
 
 
-@pytest.mark.parametrize("declared", [None, ["yes", "no"]])
-@pytest.mark.parametrize("seed", range(3))
+@for_each("declared", [None, ["yes", "no"]])
+@for_each("seed", range(3))
 def test_fits_and_predictions_have_the_bits_of_memory(declared, seed):
     X, y, _ = records()
     how = HOW | {"classes": declared}
@@ -74,7 +75,7 @@ def test_fits_and_predictions_have_the_bits_of_memory(declared, seed):
     assert model.score(A, b) == memory.score(X, y)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int64, bool])
+@for_each("dtype", [np.float32, np.int64, bool])
 def test_rows_of_any_kind_of_numbers_have_the_bits_of_memory(dtype):
     X, y, _ = records()
     X = np.round(2.0 * X).astype(dtype) if dtype is not np.float32 else X.astype(dtype)
@@ -120,7 +121,7 @@ def test_regressions_and_values_beside_the_rows_have_the_bits_of_memory():
         assert model.score(A, b) == memory.score(X, y)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@for_each("seed", range(2))
 def test_frames_have_the_bits_of_memory(seed):
     X, y, _ = records()
     frame = frames_of(X, y, chunks(len(y), np.random.default_rng(seed)))
@@ -227,7 +228,7 @@ def cases():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", cases())
+@for_each("name", cases())
 def test_what_does_not_fit_is_refused(name):
     kind, how, given, error, message = cases()[name]
     with pytest.raises(error, match=message):

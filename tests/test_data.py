@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from adversarial import FLUSH
+from cases import for_each
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from makers import assert_refused, peak_memory
@@ -69,7 +70,7 @@ def splits(draw):
     return np.column_stack([np.arange(n), np.ones(n)]), labels, m, min_size, seed
 
 
-@pytest.mark.parametrize("how", HOWS)
+@for_each("how", HOWS)
 @settings(max_examples=60, deadline=None)
 @given(splits())
 def test_split_puts_every_record_into_exactly_one_silo(how, case):
@@ -158,7 +159,7 @@ def test_random_sizes_are_random_and_reach_the_minimum():
     assert min(map(min, sizes)) == 8
 
 
-@pytest.mark.parametrize("how", ["even", "random", "two_groups"])
+@for_each("how", ["even", "random", "two_groups"])
 def test_splits_that_are_not_by_label_do_not_look_at_labels(how):
     X = np.arange(40.0)[:, np.newaxis]
     orders = [
@@ -192,7 +193,7 @@ def test_from_silos_keeps_silos_as_they_were():
     assert data.sizes.tolist() == [2, 1, 4]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("dtypes", "expected"),
     [(("f4", "f4"), np.float32), (("f4", "f8"), np.float64), (("i1", "f4"), np.float64)],
 )
@@ -205,7 +206,7 @@ def test_from_silos_is_single_precision_only_when_all_silos_are(dtypes, expected
 # ---- nothing is copied by the constructor
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@for_each("dtype", [np.float32, np.float64])
 def test_the_constructor_shares_the_memory_of_X(dtype):
     X, y = records()
     X = X.astype(dtype)
@@ -285,7 +286,7 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize("name", LABELS)
+@for_each("name", LABELS)
 def test_two_labels_are_mapped_and_the_map_is_kept(name):
     two, classes = LABELS[name]
     y = np.asarray(two)[[0, 1, 1, 0]]
@@ -317,7 +318,7 @@ def test_certificates_name_labels_and_tasks_that_were_read():
         assert tuple(n for n in notes if n in (LABELS_READ, TASK_READ)) == read
 
 
-@pytest.mark.parametrize("value", [-1, 0, 1, -1.0, 0.0, 1.0, 3, True, "a"])
+@for_each("value", [-1, 0, 1, -1.0, 0.0, 1.0, 3, True, "a"])
 def test_one_label_is_refused_whichever_it_is(value):
     """Else what a run accepts would depend on which of the labels all records have."""
     X, y = np.ones((3, 1)), [value] * 3
@@ -326,9 +327,9 @@ def test_one_label_is_refused_whichever_it_is(value):
             SiloData(X, y, [0, 3], task=task)
 
 
-@pytest.mark.parametrize("task", [None, "classification"])
-@pytest.mark.parametrize("classes", [[0, 1], [1, 0], [-1, 1], ["no", "yes"], [False, True]])
-@pytest.mark.parametrize("both", [False, True])
+@for_each("task", [None, "classification"])
+@for_each("classes", [[0, 1], [1, 0], [-1, 1], ["no", "yes"], [False, True]])
+@for_each("both", [False, True])
 def test_two_declared_labels_need_not_both_occur(classes, both, task):
     for which in (0, 1):
         y = [classes[which]] * 2 + [classes[1 - which if both else which]]
@@ -341,7 +342,7 @@ def test_two_declared_labels_need_not_both_occur(classes, both, task):
         assert data.classes.tolist() == classes
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("y", "task", "classes", "message"),
     [
         ([0, 0, 2], None, [0, 1], "y must hold labels of classes only, got 1 other$"),
@@ -372,7 +373,7 @@ def test_labels_in_two_spellings_are_refused_unless_they_are_declared():
     assert SiloData(X, np.array(["no", "yes", "no", "yes"]), [0, 4]).task == "classification"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("y", "task", "expected"),
     [
         ([0.5, 1.5, 2.5], None, "regression"),
@@ -391,7 +392,7 @@ def test_the_task_is_inferred_or_as_passed(y, task, expected):
         assert data.y.tolist() == [float(value) for value in y]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("y", "found"),
     [
         ([3, 3, 3, 5, 5, 3, 5, 5, 3], (3, 5)),
@@ -470,7 +471,7 @@ def test_scale_and_shift_map_the_range_to_minus_one_and_one():
     assert data.transform.shift == tuple(data.shift)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "transform",
     [
         Transform(3),
@@ -483,7 +484,7 @@ def test_transform_survives_strict_json(transform):
     assert Transform.from_dict(json.loads(text)) == transform
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("X", "message"),
     [
         (np.ones((2, 4)), "the 3 features of the model, got 4"),
@@ -538,8 +539,8 @@ def assert_stored_as_kernels_read(X, expected):
     np.testing.assert_array_equal(X.toarray(), expected)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("make", [scipy.sparse.csr_array, scipy.sparse.csr_matrix])
+@for_each("dtype", [np.float32, np.float64])
+@for_each("make", [scipy.sparse.csr_array, scipy.sparse.csr_matrix])
 def test_the_constructor_shares_values_and_indices_of_canonical_csr(make, dtype):
     X, y = sparse_records(dtype=dtype)
     given = make(X)
@@ -606,8 +607,8 @@ def test_repeated_entries_are_added_and_rows_sorted_in_a_copy(X):
         np.testing.assert_array_equal(array, copy)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "?"])
-@pytest.mark.parametrize("how", HOWS)
+@for_each("dtype", ["f4", "f8", "i2", "?"])
+@for_each("how", HOWS)
 @pytest.mark.usefixtures("few_entries_a_block")
 def test_sparse_records_go_where_dense_ones_go(how, dtype):
     X, y = sparse_records(60)
@@ -625,7 +626,7 @@ def test_sparse_records_go_where_dense_ones_go(how, dtype):
     assert_stored_as_kernels_read(sparse.X, dense.X)
 
 
-@pytest.mark.parametrize("form", [np.array, csr])
+@for_each("form", [np.array, csr])
 def test_from_groups_does_not_copy_what_is_in_order(form):
     X, y = sparse_records()
     given, groups = form(X), np.arange(40) // 9
@@ -683,7 +684,7 @@ def test_dense_and_sparse_rows_have_the_same_effective_rows_and_margins(
     )
 
 
-@pytest.mark.parametrize("intercept", [False, True])
+@for_each("intercept", [False, True])
 def test_rows_within_the_feature_range_are_within_the_default_row_bound(intercept):
     X, y = records(40)
     how = {"feature_range": (-2.0, 3.0), "intercept": intercept}
@@ -718,8 +719,8 @@ def test_the_feature_range_only_scales_sparse_rows():
     assert Transform.from_dict(json.loads(text)) == sparse.transform
 
 
-@pytest.mark.parametrize("scale", [1e200, 1e-200])
-@pytest.mark.parametrize("intercept", [False, True])
+@for_each("scale", [1e200, 1e-200])
+@for_each("intercept", [False, True])
 def test_rows_at_the_ends_of_the_floating_point_range_stay_finite(scale, intercept):
     X = csr([[3 * scale, -4 * scale]])
     transform = Transform(2, intercept, 1.0)
@@ -764,7 +765,7 @@ def test_a_range_of_two_numbers_takes_few_bytes_a_feature():
         SiloData(np.eye(2), [0, 1], [0, 2], feature_range=(4, [5.0, 2.0]))
 
 
-@pytest.mark.parametrize("kind", ["memmap", "dense", "csr", "unsorted groups", "split csr"])
+@for_each("kind", ["memmap", "dense", "csr", "unsorted groups", "split csr"])
 def test_construction_needs_no_hidden_copy_of_the_records(tmp_path, kind):
     """Beyond X and y: 16 bytes a row where rows are in order, and one copy where they are not."""
     n, p = 400_000, 5
@@ -792,10 +793,10 @@ def test_construction_needs_no_hidden_copy_of_the_records(tmp_path, kind):
     assert peak < limit
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("row_bound", [None, 0.7])
-@pytest.mark.parametrize("feature_range", [None, (-2.0, 5.0)])
+@for_each("dtype", [np.float64, np.float32])
+@for_each("intercept", [False, True])
+@for_each("row_bound", [None, 0.7])
+@for_each("feature_range", [None, (-2.0, 5.0)])
 def test_a_model_predicts_on_the_rows_that_kernels_trained_on(
     dtype, intercept, row_bound, feature_range
 ):
@@ -830,7 +831,7 @@ def test_columns_on_scales_far_apart_are_pointed_out_unless_a_range_is_stated():
 # ---- row norms
 
 
-@pytest.mark.parametrize("sparse", [False, True])
+@for_each("sparse", [False, True])
 def test_row_norms_are_kept_where_nobody_else_can_write_to_X(sparse):
     X, y = sparse_records()
     given = csr(X) if sparse else X
@@ -863,7 +864,7 @@ def test_row_norms_are_kept_where_nobody_else_can_write_to_X(sparse):
         assert data.row_norms is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         lambda X: setattr(X, "data", 1e6 * X.data),
@@ -924,9 +925,9 @@ def denormal_records(shift):
     return X, (lo, lo + 1e-40)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("cancel", [False, True])
-@pytest.mark.parametrize(("built", "run"), [(FLUSH, 0), (0, FLUSH), (FLUSH, FLUSH), (0, 0)])
+@for_each("sparse", [False, True])
+@for_each("cancel", [False, True])
+@for_each(("built", "run"), [(FLUSH, 0), (0, FLUSH), (FLUSH, FLUSH), (0, 0)])
 def test_a_thread_that_flushes_denormals_leaves_no_norm_behind(
     built, run, cancel, sparse, control_bits
 ):
@@ -948,7 +949,7 @@ def test_a_thread_that_flushes_denormals_leaves_no_norm_behind(
         assert np.all(np.linalg.norm(steps - w, axis=1) <= 1.0 + 1e-9)
 
 
-@pytest.mark.parametrize("kind", ["collapsed", "public"])
+@for_each("kind", ["collapsed", "public"])
 def test_prepared_sweeps_do_not_use_norms_of_another_mode(kind, control_bits):
     X, feature_range = denormal_records(shift=True)
     silos = [(X[i : i + 1], np.array([100.0])) for i in range(4)]
@@ -964,7 +965,7 @@ def test_prepared_sweeps_do_not_use_norms_of_another_mode(kind, control_bits):
         assert np.all(np.linalg.norm(sent, axis=-1) <= 4 * 1e-3 * (1 + 1e-9))
 
 
-@pytest.mark.parametrize("sparse", [False, True])
+@for_each("sparse", [False, True])
 def test_row_norms_are_not_kept_in_memory_that_an_unpickler_was_lent(sparse):
     X, y = sparse_records()
     data = SiloData.split(csr(X) if sparse else X, y, 3, seed=0)
@@ -1118,7 +1119,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "message"), BAD)
+@for_each(("wrong", "message"), BAD)
 def test_bad_input_is_refused_naming_the_argument_and_no_data(wrong, message):
     arguments = {"X": GOOD_X, "y": GOOD_Y, "offsets": [0, 5, 12], **wrong}
     if len(arguments["X"] if isinstance(arguments["X"], list) else [0]) == 0:
@@ -1126,8 +1127,8 @@ def test_bad_input_is_refused_naming_the_argument_and_no_data(wrong, message):
     assert "987654" not in assert_refused(message, SiloData, **arguments)
 
 
-@pytest.mark.parametrize("form", [np.array, csr])
-@pytest.mark.parametrize("options", [{}, {"feature_range": (-1e9, 1e9)}])
+@for_each("form", [np.array, csr])
+@for_each("options", [{}, {"feature_range": (-1e9, 1e9)}])
 def test_a_refusal_of_rows_depends_on_how_many_are_bad_where_and_on_no_value(form, options):
     messages = set()
     for value in (4321.75, -0.0625):
@@ -1142,7 +1143,7 @@ def test_a_refusal_of_rows_depends_on_how_many_are_bad_where_and_on_no_value(for
     assert "4321" not in messages.pop()
 
 
-@pytest.mark.parametrize("form", [np.array, csr])
+@for_each("form", [np.array, csr])
 def test_columns_that_are_not_finite_are_named_with_their_counts(form):
     X = np.ones((12, 5))
     X[3:6, 1] = X[4, 3] = math.nan
@@ -1164,7 +1165,7 @@ def test_a_range_that_is_none_names_the_feature():
         )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("good", "bad", "options"),
     [
         ((1.25, 2.25), (math.nan, math.inf), {"task": "regression"}),
@@ -1216,14 +1217,14 @@ BAD_SPLITS = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "message"), BAD_SPLITS)
+@for_each(("wrong", "message"), BAD_SPLITS)
 def test_bad_splits_are_refused(wrong, message):
     assert_refused(
         message, SiloData.split, **{"X": GOOD_X, "y": GOOD_Y, "m": 3, "seed": 0, **wrong}
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("silos", "message"),
     [
         ([], "got none"),
@@ -1239,7 +1240,7 @@ def test_bad_silos_are_refused(silos, message):
     assert_refused(message, SiloData.from_silos, silos)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("groups", "message"),
     [
         (np.zeros(11), "groups must have 12 entries"),
@@ -1251,7 +1252,7 @@ def test_bad_groups_are_refused(groups, message):
     assert_refused(message, SiloData.from_groups, GOOD_X, GOOD_Y, groups)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "function", [SiloData, SiloData.split, SiloData.from_silos, Transform.margins, train_test_split]
 )
 def test_signatures_are_readable(function):
@@ -1268,8 +1269,8 @@ class Huge(Sequence):
         raise AssertionError("read")
 
 
-@pytest.mark.parametrize("huge", [Huge(), range(10**12)], ids=["sequence", "range"])
-@pytest.mark.parametrize(
+@for_each("huge", [Huge(), range(10**12)], ids=["sequence", "range"])
+@for_each(
     "wrong",
     [
         lambda huge: {"feature_range": (huge, 1.0)},
@@ -1286,7 +1287,7 @@ def test_sizes_are_checked_before_anything_is_allocated(wrong, huge):
     assert_refused("offsets must have 2 to 13 entries", SiloData, GOOD_X, GOOD_Y, huge)
 
 
-@pytest.mark.parametrize("feature_range", [([0.0] * 3, 1.0), (0.0, "1"), 5])
+@for_each("feature_range", [([0.0] * 3, 1.0), (0.0, "1"), 5])
 def test_a_bad_feature_range_is_refused_before_records_are_copied(feature_range):
     X = np.ones((100_000, 4))
     y = np.arange(len(X)) % 2
@@ -1304,7 +1305,7 @@ def test_a_bad_feature_range_is_refused_before_records_are_copied(feature_range)
     assert peak < X.nbytes
 
 
-@pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csr_array])
+@for_each("convert", [np.asarray, scipy.sparse.csr_array])
 def test_columns_of_negative_numbers_count_by_their_size(convert):
     assert far_apart(convert([[-1000.0, 1.0], [0.0, 0.5]]))
     assert not far_apart(convert([[-90.0, 1.0], [0.0, 0.5]]))

@@ -9,6 +9,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makers import assert_refused, peak_memory
@@ -107,13 +108,13 @@ def test_train_test_split_of_sparse_records_is_that_of_dense_ones():
         assert np.array_equal(sparse[part + 1], dense[part + 1])
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -1.0, math.nan])
+@for_each("fraction", [0.0, 1.0, -1.0, math.nan])
 def test_train_test_split_refuses_a_fraction_that_is_none(fraction):
     with pytest.raises(ValueError, match="test_fraction"):
         train_test_split(np.ones((3, 1)), np.ones(3), test_fraction=fraction)
 
 
-@pytest.mark.parametrize(("n", "n_labels"), [(3, 2), (1, 1)])
+@for_each(("n", "n_labels"), [(3, 2), (1, 1)])
 def test_train_test_split_refuses_records_that_do_not_suffice(n, n_labels):
     with pytest.raises(ValueError, match="as many rows as entries, at least 2"):
         train_test_split(np.ones((n, 1)), np.ones(n_labels))
@@ -122,8 +123,8 @@ def test_train_test_split_refuses_records_that_do_not_suffice(n, n_labels):
 # ---- LIBSVM
 
 
-@pytest.mark.parametrize("suffix", COMPRESSIONS)
-@pytest.mark.parametrize("stem", ["data", "data.svm", "data.libsvm", "data.t", "data.txt"])
+@for_each("suffix", COMPRESSIONS)
+@for_each("stem", ["data", "data.svm", "data.libsvm", "data.t", "data.txt"])
 def test_libsvm_text_is_read_back_exactly(tmp_path, write, stem, suffix):
     X = numbers()
     y = np.where(np.arange(30) % 2, 1, -1)
@@ -154,7 +155,7 @@ def test_libsvm_records_without_features_and_comments_are_read(write):
     assert table.y.tolist() == [-1, 1, 1, -1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("n_features", "expected"),
     [(2, [[3, 0], [0, 4]]), (4, [[3, 0, 0, 0], [0, 4, 0, 0]])],
 )
@@ -165,7 +166,7 @@ def test_libsvm_rows_are_padded_to_n_features(write, n_features, expected):
     assert table.X.dtype == np.float32
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "line"),
     [
         (f"1 1:2\n1 1:{SECRET}x\n", 2),
@@ -248,8 +249,8 @@ def test_wide_libsvm_text_is_never_made_dense(write):
 # ---- CSV
 
 
-@pytest.mark.parametrize("suffix", COMPRESSIONS)
-@pytest.mark.parametrize("header", [False, True])
+@for_each("suffix", COMPRESSIONS)
+@for_each("header", [False, True])
 def test_csv_text_is_read_back_exactly(write, suffix, header):
     X = numbers()
     rows = [",".join([*map(repr, row.tolist()), "yes" if row[0] > 0 else "no"]) for row in X]
@@ -260,7 +261,7 @@ def test_csv_text_is_read_back_exactly(write, suffix, header):
     assert table.feature_names == (("a", "b", "c", "d") if header else None)
 
 
-@pytest.mark.parametrize("target", ["y", "1", 1, -2])
+@for_each("target", ["y", "1", 1, -2])
 def test_csv_columns_are_found_by_name_and_index(write, target):
     path = write("data.csv", "s,y,x\n10,1,0.5\n9,0,1.5\n")
     for silo in ("s", "0", 0, -3):
@@ -271,7 +272,7 @@ def test_csv_columns_are_found_by_name_and_index(write, target):
         assert table.feature_names == ("x",)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "has_header"),
     [
         ("a,b,y\n1,2,0\n", True),
@@ -286,7 +287,7 @@ def test_a_header_is_where_a_name_stands_above_a_number(write, text, has_header)
     assert len(table.X) == text.count("\n") - has_header
 
 
-@pytest.mark.parametrize("text", ["1,2,y\n3,4,0\n", "1,2,x7\n3,4,8\n", "age,2019,y\n3,4,0\n"])
+@for_each("text", ["1,2,y\n3,4,0\n", "1,2,x7\n3,4,8\n", "age,2019,y\n3,4,0\n"])
 def test_a_first_row_of_numbers_and_names_must_be_stated(write, text):
     """One record, with a label or an id of letters or digits, would decide."""
     path = write("data.csv", text)
@@ -294,8 +295,8 @@ def test_a_first_row_of_numbers_and_names_must_be_stated(write, text):
     assert len(read_table(path, header=True).X) == 1
 
 
-@pytest.mark.parametrize("record", ["1.5,2.5,a", "-1e3,2,b;c", "2,1,3", "0,0,x|y"])
-@pytest.mark.parametrize("first", ["age,bmi,y", "1,2,0", "1,2,a;b;c", "age|1,bmi,y"])
+@for_each("record", ["1.5,2.5,a", "-1e3,2,b;c", "2,1,3", "0,0,x|y"])
+@for_each("first", ["age,bmi,y", "1,2,0", "1,2,a;b;c", "age|1,bmi,y"])
 def test_no_record_changes_names_or_separators(write, first, record):
     """Of valid files: one record more or less, and one in the place of another."""
     with suppress(ValueError):  # where something must be stated
@@ -319,7 +320,7 @@ def test_csv_takes_quotes_spaces_blank_lines_crlf_and_a_byte_order_mark(write):
     assert table.y.tolist() == ["no, never", "yes"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("labels", "kind"),
     [(["1", "-1"], "i"), (["1.0", "2"], "i"), (["1.5", "2"], "f"), (["a", "2"], "U")],
 )
@@ -328,8 +329,8 @@ def test_labels_are_whole_numbers_or_numbers_or_strings(write, labels, kind):
     assert table.y.dtype.kind == kind
 
 
-@pytest.mark.parametrize("number", ["12_34", "\uff11\uff12", "\u0663", "1_0.5", "1e1_0"])
-@pytest.mark.parametrize("header", ["a,b,y\n", ""])
+@for_each("number", ["12_34", "\uff11\uff12", "\u0663", "1_0.5", "1e1_0"])
+@for_each("header", ["a,b,y\n", ""])
 def test_text_is_never_another_number(write, number, header):
     text = f"{header}1,3,0\n{number},4,1\n"
     with pytest.raises(ValueError, match=r"csv, line \d: column .* must be a number, got text"):
@@ -350,7 +351,7 @@ def test_comments_of_libsvm_text_may_be_any_text(write):
     assert table.y.tolist() == [1, -1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("labels", "expected"),
     [
         (["1", "1.0"], [1, 1]),
@@ -377,7 +378,7 @@ def test_classes_say_whether_labels_are_text(write):
         assert read_records(path, n_features=1, classes=classes)[1].tolist() == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("names", "expected"),
     [
         (["9", "10"], [9, 10]),
@@ -453,7 +454,7 @@ BAD_CSV = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_CSV)
+@for_each("name", BAD_CSV)
 def test_bad_csv_is_refused_naming_the_place_and_no_value(write, name):
     text, options, message = BAD_CSV[name]
     with pytest.raises(ValueError, match=message) as caught:
@@ -472,7 +473,7 @@ SEPARATED = {
 }
 
 
-@pytest.mark.parametrize("name", SEPARATED)
+@for_each("name", SEPARATED)
 def test_the_separator_is_found_in_the_first_lines(write, name):
     table = read_table(write("a.csv", SEPARATED[name]))
     assert table.X.tolist() == [[1.5, 2.0], [3.0, 4.0]]
@@ -507,7 +508,7 @@ def test_the_target_of_a_table_is_named_or_numbered(write, tmp_path):
     assert read_table(write("c.svm", "1 1:3\n-1 2:4\n")).target is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "where"),
     [
         ("a;b;y\n1,5;2,25;0\n3;4;1\n", "line 2: column 'a' must have decimal points"),
@@ -519,8 +520,8 @@ def test_decimal_commas_are_named(write, text, where):
     assert SECRET not in assert_refused(where, read_table, write("a.csv", text))
 
 
-@pytest.mark.parametrize("sep", [None, ";"])
-@pytest.mark.parametrize("text", ["y;a;b\nill;1,5;2,5\nwell;3,5;4,5\n", "a;b;y\n1,5;-2,5;ill\n"])
+@for_each("sep", [None, ";"])
+@for_each("text", ["y;a;b\nill;1,5;2,5\nwell;3,5;4,5\n", "a;b;y\n1,5;-2,5;ill\n"])
 def test_decimal_commas_hide_no_header(write, text, sep):
     with pytest.raises(
         ValueError, match="line 2: column 'a' must have decimal points, got a decimal"
@@ -528,7 +529,7 @@ def test_decimal_commas_hide_no_header(write, text, sep):
         read_table(write("a.csv", text), target="y", sep=sep)
 
 
-@pytest.mark.parametrize("first", ["", '""', "Unnamed: 0"])
+@for_each("first", ["", '""', "Unnamed: 0"])
 def test_an_unnamed_index_column_is_pointed_out(write, first):
     path = write("a.csv", f"{first},a,b,y\n0,1,2,0\n1,3,4,1\n")
     assert_refused(r"row index that pandas' to_csv writes: .* index=False", read_table, path)
@@ -560,7 +561,7 @@ def test_npz_arrays_are_read_back(tmp_path):
     assert bare.X.flags.c_contiguous
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arrays", "message"),
     [
         ({"X": np.ones((2, 1))}, "got no array y"),
@@ -588,7 +589,7 @@ def csr_arrays(X):
     )
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@for_each("dtype", [np.float32, np.float64])
 def test_csr_archives_are_read_back_with_and_without_labels(tmp_path, dtype):
     X, y, groups = numbers(), np.arange(30) % 2, np.repeat(["a", "b"], 15)
     np.savez(tmp_path / "a.npz", y=y, groups=groups, **csr_arrays(X))
@@ -606,7 +607,7 @@ def test_csr_archives_are_read_back_with_and_without_labels(tmp_path, dtype):
     assert_refused("must have 5 features, got 4", read_records, tmp_path / "b.npz", n_features=5)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wrong", "message"),
     [
         ({"format": "csc"}, r"must hold X as 'csr', got 'csc': save X\.tocsr"),
@@ -626,42 +627,40 @@ def test_a_csr_archive_without_its_arrays_is_refused(tmp_path):
     assert_refused("no CSR matrix", read_table, tmp_path / "a.npz")
 
 
-@pytest.mark.parametrize("name", ["x.npz", "x.gz", "x.bz2", "x.xz", "x.csv.zip"])
+@for_each("name", ["x.npz", "x.gz", "x.bz2", "x.xz", "x.csv.zip"])
 def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"1,2,3\n4,5,6\n" * 50)
     assert_refused(r"x\.\w+(\.zip)?", read_table, tmp_path / name)
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+@for_each("suffix", [".gz", ".bz2", ".xz"])
 def test_a_truncated_file_is_refused(tmp_path, suffix):
     rows = "".join(f"{i},{i * i % 97},{i % 2}\n" for i in range(20_000))
     (tmp_path / f"x{suffix}").write_bytes(COMPRESSIONS[suffix](rows.encode())[:-3000])
     assert_refused("is damaged or not a", read_table, tmp_path / f"x{suffix}")
 
 
-@pytest.mark.parametrize("name", ["none.csv", "none.csv.gz", "none.svm", "none.npz"])
+@for_each("name", ["none.csv", "none.csv.gz", "none.svm", "none.npz"])
 def test_a_missing_file_is_named(tmp_path, name):
     with pytest.raises(FileNotFoundError, match="none"):
         read_table(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["folder", "folder.npz", "folder.gz"])
+@for_each("name", ["folder", "folder.npz", "folder.gz"])
 def test_a_directory_is_refused(tmp_path, name):
     (tmp_path / name).mkdir()
     with pytest.raises(IsADirectoryError, match=r"got a folder: dpkern\.read_parquet"):
         read_table(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    "options", [{"target": 0}, {"silo_column": "a"}, {"header": False}, {"sep": ";"}]
-)
+@for_each("options", [{"target": 0}, {"silo_column": "a"}, {"header": False}, {"sep": ";"}])
 def test_csv_options_are_refused_for_other_formats(tmp_path, write, options):
     np.savez(tmp_path / "a.npz", X=np.ones((2, 1)), y=np.ones(2))
     for path in (tmp_path / "a.npz", write("a.svm", "1 1:2\n")):
         assert_refused("must be left out", read_table, path, **options)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "message"),
     [
         *(({"sep": sep}, "sep must be one character") for sep in ("", ";;", '"', "\n", 1)),
@@ -677,8 +676,8 @@ def test_options_that_no_table_can_have_are_refused(write, options, message):
 # ---- feature ranges
 
 
-@pytest.mark.parametrize("suffix", COMPRESSIONS)
-@pytest.mark.parametrize(
+@for_each("suffix", COMPRESSIONS)
+@for_each(
     "text",
     ["-1,1\n0,10\n", "lo,hi\n-1,1\n0,10\n", "a,-1,1\nb,0,10\n", "name,lo,hi\na,-1,1\nb,0,10\n"],
 )
@@ -693,7 +692,7 @@ def test_feature_ranges_are_put_into_the_order_of_the_names(write):
     assert (lo.tolist(), hi.tolist()) == ([0, -1], [10, 1])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "names", "message"),
     [
         ("", None, "no rows"),

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import assert_refused, make_table
 
 import dpkern as dpk
@@ -24,7 +25,7 @@ from dpkern.solvers.base.run import Run
 
 DECLARED = {name: solver.declaration for name, solver in SOLVERS.items()}
 OFFERED = [(name, trust) for name, declared in DECLARED.items() for trust in declared.trusts]
-every_solver = pytest.mark.parametrize("name", SOLVERS)
+every_solver = for_each("name", SOLVERS)
 OFFERS = {
     "trust": ("central", "silo", "shuffle", "local", "nobody"),
     "neighbours": ("replace_one", "add_remove", "edit"),
@@ -85,7 +86,7 @@ def test_every_trust_is_offered_by_the_default_of_all_solvers(name):
     assert SHARED["neighbours"].default in DECLARED[name].neighbours
 
 
-@pytest.mark.parametrize("name", [*SOLVERS, "solve"])
+@for_each("name", [*SOLVERS, "solve"])
 def test_the_docstring_describes_every_argument_once_in_the_order_of_the_signature(name):
     function = dpk.solve if name == "solve" else SOLVERS[name]
     doc = inspect.getdoc(function)
@@ -223,7 +224,7 @@ def test_plans_and_audits_read_the_declaration(monkeypatch):
     assert arguments["rounds"] == 2
 
 
-@pytest.mark.parametrize(("name", "trust"), OFFERED)
+@for_each(("name", "trust"), OFFERED)
 def test_the_certificate_declares_every_option_but_those_of_no_concern_to_privacy(
     data, name, trust
 ):
@@ -271,7 +272,7 @@ def test_what_is_not_offered_is_refused_with_what_is(name, data):
 UNPRINTED = [(n, t) for n, t in OFFERED if DECLARED[n].paper and t not in DECLARED[n].paper]
 
 
-@pytest.mark.parametrize(("name", "trust"), UNPRINTED)
+@for_each(("name", "trust"), UNPRINTED)
 def test_a_papers_noise_needs_a_trust_of_the_paper(name, trust, data):
     how = short(name, trust) | {"calibration": "paper"}
     alternatives = " or ".join(f"trust={offered!r}" for offered in DECLARED[name].paper)
@@ -311,7 +312,7 @@ def test_unknown_solvers_are_refused_with_the_most_similar_one(data):
         dpk.solve("sgd", data, budget=None)
 
 
-@pytest.mark.parametrize("what", ["solve", "SiloData", "Budget"])
+@for_each("what", ["solve", "SiloData", "Budget"])
 def test_examples_in_help_are_as_printed(what):
     names = {"SiloData": dpk.SiloData, "Budget": dpk.Budget}
     finder = doctest.DocTestFinder(recurse=False)
@@ -415,7 +416,7 @@ def test_a_strength_below_0_is_refused_when_the_penalty_is_made():
 LINEAR = [name for name, declared in DECLARED.items() if declared.models != "any"]
 
 
-@pytest.mark.parametrize("name", LINEAR)
+@for_each("name", LINEAR)
 def test_a_solver_of_linear_models_refuses_others(name):
     data = make_data(intercept=False)
     with pytest.raises(
@@ -424,7 +425,7 @@ def test_a_solver_of_linear_models_refuses_others(name):
         dpk.solve(name, data, model=dpk.MLP(), **short(name))
 
 
-@pytest.mark.parametrize("name", sorted(set(SOLVERS) - set(LINEAR)))
+@for_each("name", sorted(set(SOLVERS) - set(LINEAR)))
 def test_a_solver_of_every_model_takes_them_without_a_loss_of_its_own(name):
     data = make_data(intercept=False)
     how = short(name, "silo") | {"rng": 0, "step_size": 0.1}
@@ -443,7 +444,7 @@ AUTOMATIC = [
 ]
 
 
-@pytest.mark.parametrize("name", sorted({name for name, _ in AUTOMATIC}))
+@for_each("name", sorted({name for name, _ in AUTOMATIC}))
 def test_auto_step_needs_a_row_bound(name):
     with pytest.raises(ValueError, match="row_bound"):
         dpk.solve(name, make_data(row_bound=None), budget=None)
@@ -487,7 +488,7 @@ def test_what_a_callback_writes_to_an_argument_is_not_declared(data):
     assert result.history["step_size"] == [0.125] * 3
 
 
-@pytest.mark.parametrize("trust", ["central", "silo", "shuffle", "local"])
+@for_each("trust", ["central", "silo", "shuffle", "local"])
 def test_the_automatic_solver_offers_what_it_is_chosen_for(trust):
     for model in (None, dpk.MLP(hidden=(2,))) if trust != "local" else (None,):
         declared = DECLARED[chosen(trust, model)]

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from cases import for_each, mark_slow
 
 import dpkern as dpk
 from bench.defaults import Cell, against, page, problem, worse_with_more
@@ -32,42 +33,43 @@ def rows(solver, task, design, l2, epsilons=(1.0, 10.0), draws=4):
         }
 
 
-@pytest.mark.parametrize("solver", ["auto", *SOLVERS])
+CASES = mark_slow(["auto", *SOLVERS], ["objective_perturbation"], pytest.mark.statistical)
+
+
+@pytest.mark.parametrize("solver", CASES)
 def test_more_records_or_budget_make_no_regression_worse(solver):
     assert not against(rows(solver, "offset", "skewed", 0.0, epsilons=(3.0, 10.0)))
 
 
-@pytest.mark.parametrize("solver", ["federated_gd", "prox_pl_svrg"])
+@for_each("solver", ["federated_gd", "prox_pl_svrg"])
 def test_few_steps_start_at_the_mean_of_many_targets(solver):
     cells = [Cell("skewed", "offset", 1, 0.0, solver, 10_000, epsilon) for epsilon in (1.0, 10.0)]
     less, more = (np.mean(cell.scores(4, 10_000)["R2"]) for cell in cells)
     assert more > less - 0.02
 
 
-@pytest.mark.parametrize("solver", ["auto", *compared(SOLVERS)])
-@pytest.mark.parametrize(("design", "d"), [("uniform", 50), ("skewed", 100)])
+@for_each("solver", ["auto", *compared(SOLVERS)])
+@for_each(("design", "d"), [("uniform", 50), ("skewed", 100)])
 def test_regressions_in_many_columns_beat_the_mean(solver, design, d):
     cell = Cell(design, "offset", d, 0.0, solver, 1_000, 10.0)
     assert not against({cell: {"scores": cell.scores(4, 1_000), "trivial": cell.trivial(1_000)}})
 
 
-@pytest.mark.parametrize("design", ["skewed", "off_centre"])
-@pytest.mark.parametrize("solver", ["auto", *compared(SOLVERS)])
+@for_each("design", ["skewed", "off_centre"])
+@for_each("solver", ["auto", *compared(SOLVERS)])
 def test_penalties_leave_the_offset_of_targets(solver, design):
     """A penalty of the intercept would make R2 -0.2 here."""
     cell = Cell(design, "offset", 1, 0.1, solver, 10_000, 1.0)
     assert np.mean(cell.scores(4, 10_000)["R2"]) > 0.0
 
 
-@pytest.mark.parametrize(
-    ("design", "least"), [("skewed", 0.55), ("off_centre", 0.55), ("one_hot", 0.75)]
-)
+@for_each(("design", "least"), [("skewed", 0.55), ("off_centre", 0.55), ("one_hot", 0.75)])
 def test_regressions_take_as_much_noise_as_is_lost_again(design, least):
     cell = Cell(design, "regression", 50, 0.0, "auto", 10_000, 1.0)
     assert np.mean(cell.scores(4, 10_000)["R2"]) > least
 
 
-@pytest.mark.parametrize("task", ["balanced", "regression"])
+@for_each("task", ["balanced", "regression"])
 def test_penalties_leave_what_was_learnt(task):
     found = rows("auto", task, "uniform", 0.1)
     assert not against(found)
@@ -76,7 +78,7 @@ def test_penalties_leave_what_was_learnt(task):
     assert np.mean(best["scores"][score]) > best["exact"][score] - 0.02
 
 
-@pytest.mark.parametrize(("cell", "least"), [
+@for_each(("cell", "least"), [
     (Cell("correlated", "rare", 8, 0.1, "auto", 1_000, 1.0), 0.78),
     (Cell("uniform", "rare", 50, 0.1, "auto", 1_000, 4.0), 0.64),
     (Cell("uniform", "rare", 8, 0.1, "auto", 3_000, 1.0), 0.82),
@@ -109,7 +111,7 @@ def regression(n=3_000):
     return X, X @ [0.5, -0.25, 0.1, 0.0] + 0.3 * rng.standard_normal(n)
 
 
-@pytest.mark.parametrize("cls", [DPRidge, DPLasso])
+@for_each("cls", [DPRidge, DPLasso])
 def test_units_of_two_change_no_bit(cls):
     X, y = regression()
     how = {"random_state": 0, "feature_range": (0.0, 8.0), "target_bound": 4.0}

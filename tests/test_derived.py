@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import BSpline
@@ -108,7 +109,7 @@ def test_derived_features_survive_a_file(tmp_path):
     }
 
 
-@pytest.mark.parametrize("inference", [False, True])
+@for_each("inference", [False, True])
 def test_named_quantities_make_the_decision_function(inference):
     records = frame()
     how = {"budget": dpk.Budget(epsilon=5.0, delta=1e-6), "rng": 1, "recalibrate": False}
@@ -150,7 +151,7 @@ def test_models_with_derived_features_predict_raw_text(tmp_path, capsys):
     assert labels == dpk.load(tmp_path / "m.npz").predict(records).tolist()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("values", "text"),
     [
         ({"kind": "sum", "columns": ["age"]}, "kind must be one of product, power, spline"),
@@ -186,7 +187,7 @@ def test_features_of_one_name_are_refused():
 BORN = Column("born", "number", lo=0, hi=36_525, since="1900-01-01", missing=18_000)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "values",
     [
         ["1900-01-02", "1999-12-31", ""],

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import for_each
 from pairwise import pairwise
 
 import dpkern as dpk
@@ -199,7 +200,7 @@ LOOPS = {
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", OWN_RUNS)
+@for_each("name", OWN_RUNS)
 def test_compiled_rounds_have_the_bits_of_the_loop_in_the_solvers_page(monkeypatch, name):
     rng, calls, descent = np.random.default_rng(0), [], _core.glm_descent
     X = rng.standard_normal((90, 4))
@@ -236,7 +237,7 @@ def test_compiled_rounds_have_the_bits_of_the_loop_in_the_solvers_page(monkeypat
         assert compiled.message == loop.message
 
 
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 def test_samples_are_the_same_whatever_number_of_threads_draws_them(monkeypatch, neighbours):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((6_000, 8)), rng.choice(["a", "b"], 6_000)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from cases import for_each
 
 import dpkern as dpk
 from dpkern.data import Column
@@ -130,7 +131,7 @@ def test_the_distance_of_numbers_is_nearly_reached():
     assert 0.995 < gaps.max() / sums.distance <= 1.0
 
 
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+@for_each("neighbours", NEIGHBOURS)
 def test_released_sums_move_by_the_certified_sensitivity(neighbours, monkeypatch):
     seen = []
     monkeypatch.setattr(
@@ -149,7 +150,7 @@ def test_released_sums_move_by_the_certified_sensitivity(neighbours, monkeypatch
         assert np.linalg.norm(one - two) <= D
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("lo", "hi", "scale"),
     [
         (17, 90, "linear"),
@@ -174,7 +175,7 @@ def test_bins_divide_any_range_by_round_numbers(lo, hi, scale):
 # ------------------------------------------------------------------------------ statistics
 
 
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+@for_each("neighbours", NEIGHBOURS)
 def test_statistics_without_noise_are_those_of_pandas(neighbours):
     frame = records()
     found = dpk.describe(frame, SCHEMA, budget=LARGE, cross_tables=CROSS, **how_of(neighbours))
@@ -214,7 +215,7 @@ def test_small_cells_have_an_interval_and_no_ratio():
             assert math.isnan(row.value)
 
 
-@pytest.mark.parametrize("classes", [[0, 1], [0.0, 1.0], [-1.5, 2.0], ["0", "1"]])
+@for_each("classes", [[0, 1], [0.0, 1.0], [-1.5, 2.0], ["0", "1"]])
 def test_labels_of_any_kind_are_counted_as_their_classes(classes):
     schema = dpk.Schema([SEX, Column("ill", "target", classes=classes)])
     frame = pd.DataFrame({"sex": ["F", "M"] * 500, "ill": classes[:1] * 900 + classes[1:] * 100})
@@ -245,8 +246,8 @@ def test_noise_that_hides_a_deviation_is_said():
     assert row.high > 5.0
 
 
-@pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+@for_each("n", [1, 3])
+@for_each("neighbours", NEIGHBOURS)
 def test_few_records_have_statistics_within_their_ranges(n, neighbours):
     for seed in range(20):
         found = dpk.describe(
@@ -305,7 +306,7 @@ def test_intervals_cover_means_and_shares_as_often_as_they_say(neighbours, epsil
 # ------------------------------------------------------------------------------ certificates
 
 
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+@for_each("neighbours", NEIGHBOURS)
 def test_certificates_have_the_budget_and_verify(neighbours):
     how = how_of(neighbours)
     privacy = dpk.describe(
@@ -352,7 +353,7 @@ def test_a_person_has_the_budget_for_all_of_its_records():
         dpk.describe(frame, schema, budget=BUDGET)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "text"),
     [
         ({"budget": 1.0}, "budget must be"),

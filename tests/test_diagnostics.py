@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import make_silos, make_table
 
 import dpkern as dpk
@@ -22,7 +23,7 @@ def curvature(X, w, weights):
     return (X.T * (p * (1 - p) * weights)) @ X
 
 
-@pytest.mark.parametrize("weights", ["size", "uniform"])
+@for_each("weights", ["size", "uniform"])
 def test_gamma_of_squared_losses_is_that_of_closed_forms(weights):
     data = make_silos([40, 90], 3, "regression")
     X, y, p = data.X, data.y, data.weights(weights)
@@ -81,7 +82,7 @@ def test_the_prox_gradient_of_a_network_is_measured_too():
             measure(objective)
 
 
-@pytest.mark.parametrize("weights", ["size", "uniform"])
+@for_each("weights", ["size", "uniform"])
 def test_constants_are_the_extreme_eigenvalues(weights):
     data = make_silos([50, 60], 4)
     objective = Objective(data, LOGISTIC, l2=0.1, weights=weights)

@@ -5,7 +5,17 @@ import math
 
 import numpy as np
 import pytest
-from adversarial import FLUSH, ROW_OPTIONS, anywhere, coarsest_grid, one_record, random_cases, rows
+from adversarial import (
+    FLUSH,
+    ROW_OPTIONS,
+    anywhere,
+    coarsest_grid,
+    every_loss,
+    one_record,
+    random_cases,
+    rows,
+)
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -178,6 +188,7 @@ def test_each_record_adds_the_clamped_difference_of_its_clipped_gradients(
 
 
 @pytest.mark.usefixtures("isa")
+@every_loss
 def test_differences_are_no_longer_than_the_smoothness_says(make, bare_records, loss):
     """Then C = smoothness R^2 |w_new - w_old| clips nothing, with or without clipped gradients."""
     data = make(n=200, m=1, row_bound=1.5, intercept=True)
@@ -195,8 +206,8 @@ def test_differences_are_no_longer_than_the_smoothness_says(make, bare_records, 
 ROWS = rows(equal=1024, long=5000)
 
 
-@pytest.mark.parametrize("flush", [0, FLUSH])
-@pytest.mark.parametrize("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
+@for_each("flush", [0, FLUSH])
+@for_each("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_adds_more_than_the_clip(
     flush, options, bare_records, longer, control_bits
@@ -308,7 +319,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("how", "message"), BAD)
+@for_each(("how", "message"), BAD)
 def test_bad_input_is_refused_by_name(make, how, message):
     how = {"w_new": np.zeros(11), "w_old": np.ones(11), "loss": "logistic", "clip": 1.0} | how
     assert_refused(message, kernels.glm_difference, make(), **how)

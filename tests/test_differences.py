@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from adversarial import FLUSH
+from cases import for_each
 from makers import spy_on_calls
 from pairwise import pairwise
 
@@ -207,7 +208,7 @@ def test_bounded_differences_have_the_same_bits_with_margins_kept(make, loss, p)
         np.testing.assert_array_equal(margins, kernels.glm_margins(data, path[k + 1]))
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
+@for_each("bad", [0.0, -1.0, math.nan])
 def test_a_curvature_that_is_not_positive_is_refused(make, bad):
     with pytest.raises(ValueError, match="curvature must be"):
         kernels.glm_difference(
@@ -272,8 +273,8 @@ def test_solvers_charge_what_the_ball_and_the_clip_have_in_common(steps_of, trus
     assert 0.999 * 2.0 < result.privacy.epsilon(DELTA) <= 2.0
 
 
-@pytest.mark.parametrize("step_size", [0.02, 50.0])
-@pytest.mark.parametrize("name", ["spider", "prox_svrg"])
+@for_each("step_size", [0.02, 50.0])
+@for_each("name", ["spider", "prox_svrg"])
 def test_the_certificate_of_a_papers_noise_does_not_depend_on_what_was_released(name, step_size):
     """The models decide how short a difference is, and the paper's noise is not in proportion."""
     how = {"calibration": "paper", "trust": "silo", "step_size": step_size}
@@ -307,7 +308,7 @@ def test_beyond_the_magnitudes_of_the_proof_two_clips_are_charged():
     assert not covered(**fine | {"row_bound": math.inf, "reach": math.inf})
 
 
-@pytest.mark.parametrize("weights", ["size", "uniform"])
+@for_each("weights", ["size", "uniform"])
 def test_shuffled_differences_are_clipped_around_the_centre_of_their_ball(monkeypatch, weights):
     """Half the noise; without noise, what is released is the sum of the differences."""
     seen, release = [], BinomialSum.release
@@ -329,8 +330,8 @@ def test_shuffled_differences_are_clipped_around_the_centre_of_their_ball(monkey
     assert all(largest <= bound * (1.0 + 1e-12) for largest, bound in radii if bound != C)
 
 
-@pytest.mark.parametrize("solver", ["spider", "prox_svrg"])
-@pytest.mark.parametrize("trust", ["silo", "central"])
+@for_each("solver", ["spider", "prox_svrg"])
+@for_each("trust", ["silo", "central"])
 def test_neighbours_on_the_same_releases_part_by_no_more_than_is_charged(
     monkeypatch, longer, solver, trust
 ):

@@ -7,6 +7,7 @@ import warnings
 import mpmath
 import numpy as np
 import pytest
+from cases import for_each
 from makers import spy_on_calls
 
 import dpkern as dpk
@@ -37,7 +38,7 @@ def of(M, f):
     )
 
 
-@pytest.mark.parametrize("variant", ["add", "clip"])
+@for_each("variant", ["add", "clip"])
 def test_without_noise_it_reaches_the_optimum(variant):
     data = records(intercept=True)
     run = double_noise_newton(data, budget=None, l2=1e-2, rounds=12, variant=variant)
@@ -46,8 +47,8 @@ def test_without_noise_it_reaches_the_optimum(variant):
     assert run.privacy.mu == math.inf
 
 
-@pytest.mark.parametrize("variant", ["add", "clip"])
-@pytest.mark.parametrize("d", [1, 2, 6])
+@for_each("variant", ["add", "clip"])
+@for_each("d", [1, 2, 6])
 def test_replacing_a_record_moves_the_direction_by_no_more_than_is_charged(variant, d):
     rng = np.random.default_rng(d)
     n, B, l0, l2 = 7, 0.25, 0.02, 0.003
@@ -77,7 +78,7 @@ def test_replacing_a_record_moves_the_direction_by_no_more_than_is_charged(varia
     assert reached > 0.05
 
 
-@pytest.mark.parametrize("variant", ["add", "clip"])
+@for_each("variant", ["add", "clip"])
 def test_its_releases_are_those_of_the_docstring_and_compose_to_the_budget(variant):
     data = records()
     released = []
@@ -106,8 +107,8 @@ def test_its_releases_are_those_of_the_docstring_and_compose_to_the_budget(varia
     assert any("eigensolver" in note for note in run.privacy.notes) == (variant == "clip")
 
 
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
-@pytest.mark.parametrize("variant", ["add", "clip"])
+@for_each("neighbours", ["replace_one", "add_remove"])
+@for_each("variant", ["add", "clip"])
 def test_what_the_direction_is_charged_follows_from_earlier_releases(
     monkeypatch, variant, neighbours
 ):
@@ -132,7 +133,7 @@ def test_what_the_direction_is_charged_follows_from_earlier_releases(
         assert known["sensitivity"][0] == pytest.approx(D, rel=1e-6)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "message"),
     [
         ({"neighbours": "add_remove"}, "neighbours"),
@@ -147,7 +148,7 @@ def test_errors_name_the_argument_and_come_before_any_release(options, message):
     assert not getattr(caught.value, "__notes__", [])
 
 
-@pytest.mark.parametrize("variant", ["add", "clip"])
+@for_each("variant", ["add", "clip"])
 def test_a_hessian_of_zeros_is_no_error(variant):
     data = dpk.SiloData(np.zeros((4, 2)), [-1, 1, -1, 1], [0, 4], row_bound=1.0)
     run = double_noise_newton(data, budget=None, rounds=2, variant=variant)
@@ -198,8 +199,8 @@ def test_no_draw_diverges_without_a_penalty(variant, mu):
         assert "grew" not in run.message
 
 
-@pytest.mark.parametrize(("rounds", "clip"), [(24, 50.0), (100, 5.0)])
-@pytest.mark.parametrize("B", [1.2, 4.0])
+@for_each(("rounds", "clip"), [(24, 50.0), (100, 5.0)])
+@for_each("B", [1.2, 4.0])
 def test_gradients_that_grew_are_told(B, rounds, clip):
     """Clipped Hessians of 0.3 times the curvature make steps that are three times too long.
 
@@ -217,7 +218,7 @@ def test_gradients_that_grew_are_told(B, rounds, clip):
     assert bool(caught) == (B < 2.0)
 
 
-@pytest.mark.parametrize(("mu", "B"), [(0.01, 0.0025), (5.0, 0.25)])
+@for_each(("mu", "B"), [(0.01, 0.0025), (5.0, 0.25)])
 def test_floors_bound_the_noise_in_margins(monkeypatch, mu, B):
     """Noise of the direction below a 20th, of the gradient below a third of 50 / sqrt(d) or 9; the
     latter less by 1 + 4 (noise's norm / C)^2."""
@@ -255,7 +256,7 @@ def test_a_custom_loss_has_no_upper_bound_of_its_curvature():
     assert free.parameters["curvature"] == "hessian"
 
 
-@pytest.mark.parametrize("loss", ["logistic", "smoothed_hinge", "squared_hinge"])
+@for_each("loss", ["logistic", "smoothed_hinge", "squared_hinge"])
 def test_full_steps_with_the_upper_bound_never_increase_the_objective(loss):
     rng = np.random.default_rng(5)
     X = np.vstack([rng.normal(size=(30, 2)), 20.0 * rng.normal(size=(3, 2))])

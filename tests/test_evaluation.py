@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from cases import for_each
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import brier_score_loss, log_loss, r2_score, roc_auc_score
 from sklearn.svm import LinearSVC
@@ -67,7 +68,7 @@ def naive_pairs(s, positive):
     return sum(int(a > b) - int(a < b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_pairs_are_those_of_a_double_loop_and_scikit_learns(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 60))
@@ -128,7 +129,7 @@ def adversarial(task, rng, edges, n=40):
     return of_several_classes(P, rng.integers(0, 3, n), edges)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@for_each("task", TASKS)
 def test_no_two_records_differ_by_more_than_is_stated(task):
     rng = np.random.default_rng(0)
     distance = norm = 0.0
@@ -143,8 +144,8 @@ def test_no_two_records_differ_by_more_than_is_stated(task):
     assert 0.9 < distance <= 1.0
 
 
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
-@pytest.mark.parametrize("task", TASKS)
+@for_each("neighbours", NEIGHBOURS)
+@for_each("task", TASKS)
 def test_released_sums_move_by_the_certified_sensitivity(task, neighbours, monkeypatch):
     seen = []
     monkeypatch.setattr(
@@ -164,8 +165,8 @@ def test_released_sums_move_by_the_certified_sensitivity(task, neighbours, monke
         assert np.linalg.norm(one - two) <= D
 
 
-@pytest.mark.parametrize("threshold", [0.5, 0.3, 0.02, 0.999, 1e-4])
-@pytest.mark.parametrize("bins", [1, 8, 64])
+@for_each("threshold", [0.5, 0.3, 0.02, 0.999, 1e-4])
+@for_each("bins", [1, 8, 64])
 def test_the_threshold_is_an_edge(bins, threshold):
     edges = edges_of(bins, threshold)
     assert threshold in edges
@@ -176,7 +177,7 @@ def test_the_threshold_is_an_edge(bins, threshold):
 # ------------------------------------------------------------------------------ scores
 
 
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+@for_each("neighbours", NEIGHBOURS)
 def test_scores_without_noise_are_those_of_scikit_learn(neighbours):
     X, y = scored()
     p, how = X[:, 0], {"public_size": 20_000} if neighbours == "add_remove" else {}
@@ -239,8 +240,8 @@ def test_targets_have_r2_error_and_bias_within_their_bounds():
     assert wide.rmse <= wide.scores["rmse"].high
 
 
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
-@pytest.mark.parametrize("task", TASKS)
+@for_each("neighbours", NEIGHBOURS)
+@for_each("task", TASKS)
 def test_scores_are_functions_of_what_is_released_alone(task, neighbours, monkeypatch):
     """Of other records, with the same releases, they are the same to the bit."""
     how = {"neighbours": neighbours} | ({"public_size": 400} if neighbours != "replace_one" else {})
@@ -360,8 +361,8 @@ def test_intervals_begin_at_zero_where_right_risks_may_show_the_error(monkeypatc
 # ------------------------------------------------------------------------------ certificates
 
 
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
-@pytest.mark.parametrize("task", TASKS)
+@for_each("neighbours", NEIGHBOURS)
+@for_each("task", TASKS)
 def test_the_certificate_is_the_budget_and_verifies(task, neighbours):
     model, X, y, options = of_task(task)
     how = {"neighbours": neighbours} | ({"public_size": 400} if neighbours != "replace_one" else {})
@@ -420,7 +421,7 @@ def test_a_person_has_the_budget_for_all_of_its_records():
     assert math.hypot(pairs.sensitivity / pairs.std, sums.sensitivity / sums.std) <= BUDGET.mu / 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "text"),
     [
         ({"budget": 1.0}, "budget must be"),
@@ -496,7 +497,7 @@ def test_an_audit_finds_no_more_and_hardly_less_than_is_certified(neighbours, mo
     assert 1.6 < bound <= found.privacy.mu
 
 
-@pytest.mark.parametrize("task", TASKS)
+@for_each("task", TASKS)
 def test_no_record_raises_between_the_releases(task):
     tiny = np.full(200, 1e-200)
     X, labels = tiny[:, np.newaxis], np.arange(200) % 2
@@ -517,7 +518,7 @@ def test_few_records_have_scores_within_their_ranges():
         assert 0.0 <= score.low <= score.value <= score.high <= (6.0 if name == "log_loss" else 1.0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "options", "text"),
     [
         (lambda X: np.full((len(X), 3), 0.3), {"classes": [0, 1]}, "model must predict probab"),

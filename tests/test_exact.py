@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import pytest
+from cases import for_each
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -41,7 +41,7 @@ def test_powers_of_two_are_exact_where_the_product_is_nearly_one(given_near):
     assert Fraction(2) ** below <= Fraction(value) / n < Fraction(2) ** (below + 1)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 61])
+@for_each("count", [0, 1, 2, 3, 7, 8, 61])
 def test_a_total_is_the_sum(count):
     rng = np.random.default_rng(count)
     values = [Fraction(x) / Fraction(y) for x, y in rng.random((count, 2)).tolist()]

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import for_each
 
 import dpkern as dpk
 from dpkern.cli import main
@@ -59,7 +60,7 @@ def test_saved_coefficients_are_those_of_the_table(model, tmp_path):
         assert float(row["noise_std"]) == entry["noise_std"] == own.noise_std
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
+@for_each("trust", ["central", "silo"])
 def test_saved_estimates_are_those_of_the_summary(trust, tmp_path, capsys):
     """The numbers, units and contrasts of `summary`, in a frame, a CSV file and a JSON file."""
     rng = np.random.default_rng(0)
@@ -160,7 +161,7 @@ def of_task(task):
     return dpk.solve(solver.pop("solver", "minibatch_sgd"), data, **solver), X
 
 
-@pytest.mark.parametrize(
+@for_each(
     "task",
     [
         *("regression", "counts", "hinge", "probit", "plain"),
@@ -236,7 +237,7 @@ def test_a_run_without_noise_claims_nothing():
     assert "differentially private" not in text.replace('"Differentially', "").split("[1] ")[0]
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@for_each("solver", SOLVERS)
 def test_every_solver_cites_its_papers(solver):
     text = _citation(solver)
     assert re.search(r", [\"A-Z].*(19|20)\d\d", text) or "Huang" in text

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import for_each
 from local_stars import QueueStar
 from makers import assert_refused
 from parties import NoMasks, own_records
@@ -139,8 +140,8 @@ def bits(evaluation):
     return str(evaluation.scores), shown, privacy.releases, privacy.declared, privacy.model
 
 
-@pytest.mark.parametrize("trust", TRUSTS)
-@pytest.mark.parametrize(
+@for_each("trust", TRUSTS)
+@for_each(
     ("task", "how"),
     [
         (task, how)
@@ -165,8 +166,8 @@ def test_a_study_has_the_bits_of_one_process(task, trust, how, models, tmp_path)
     assert stated == (how is HIDDEN)
 
 
-@pytest.mark.parametrize("trust", TRUSTS)
-@pytest.mark.parametrize(("task", "neighbours"), PAIRS)
+@for_each("trust", TRUSTS)
+@for_each(("task", "neighbours"), PAIRS)
 def test_certificates_verify_and_edited_ones_do_not(task, neighbours, trust, models):
     how = HIDDEN if neighbours == "add_remove" else {}
     t = 1 if trust == "central" else None
@@ -238,7 +239,7 @@ def sent(model, data, neighbours):
     return [np.frombuffer(one[44:], "<i8") for one in star.answers[-1]], release
 
 
-@pytest.mark.parametrize(("task", "neighbours"), PAIRS)
+@for_each(("task", "neighbours"), PAIRS)
 def test_integers_of_neighbours_differ_by_the_sensitivity(task, neighbours, models):
     """One silo's record is replaced or removed: noise of one seed leaves the sums' difference."""
     model, worst = models[task], 0.0
@@ -262,7 +263,7 @@ def test_integers_of_neighbours_differ_by_the_sensitivity(task, neighbours, mode
     assert 0.6 * release.sensitivity < worst <= release.sensitivity
 
 
-@pytest.mark.parametrize("trust", TRUSTS)
+@for_each("trust", TRUSTS)
 def test_the_stated_noise_is_that_of_the_sum(trust):
     """All silos add noise, of which intervals must know, and not of the honest ones alone."""
     rng = np.random.default_rng(0)
@@ -321,8 +322,8 @@ def test_killed_parties_go_on_where_they_were(models, tmp_path):
     assert len(ledger.entries) == 1
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("last", range(1, 6))  # hello, offers, confirmations, ready, sums
+@for_each("moment", MOMENTS)
+@for_each("last", range(1, 6))  # hello, offers, confirmations, ready, sums
 def test_a_silo_that_died_goes_on_where_it_was(last, moment, models, tmp_path):
     data = records_of("two")
     study = study_of(tmp_path, models["two"], data)
@@ -363,7 +364,7 @@ def test_a_silo_without_budget_answers_nothing_and_others_pay_nothing(models, tm
     assert [entry.what for entry in ledgers[0].entries] == ["evaluate", "evaluate"]
 
 
-@pytest.mark.parametrize("party", [1, None])
+@for_each("party", [1, None])
 def test_a_party_with_another_model_refuses(party, models, tmp_path):
     data = records_of("two")
     study = study_of(tmp_path, models["two"], data)
@@ -406,7 +407,7 @@ def test_a_study_of_a_model_takes_no_fit_and_one_of_fits_no_evaluation(models, t
     assert_refused("got a plan of 'gradient_descent'", rehearsed, study, plan)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("how", "text"),
     [
         ({"y": [0, 1]}, "y and classes must be None beside a Federation"),

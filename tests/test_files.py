@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import assert_refused, peak_memory
 
 import dpkern as dpk
@@ -27,7 +28,7 @@ def test_a_file_appears_when_it_is_whole(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@for_each("error", [ValueError, KeyboardInterrupt])
 def test_a_failure_leaves_nothing_behind(tmp_path, error):
     def fail():
         with replacing(tmp_path / "x") as file:
@@ -76,7 +77,7 @@ def special(path, kind):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="FIFOs and devices are POSIX's")
-@pytest.mark.parametrize("kind", ["FIFO", "socket", "link", "dangling link", "device"])
+@for_each("kind", ["FIFO", "socket", "link", "dangling link", "device"])
 def test_only_regular_files_are_replaced(tmp_path, kind, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the path of a socket must be short
     path = Path("x")
@@ -104,7 +105,7 @@ def test_only_regular_files_are_replaced(tmp_path, kind, monkeypatch):
     assert kind != "link" or Path("target").read_bytes() == b"old"
 
 
-@pytest.mark.parametrize("function", [refuse_unwritable, lambda path: replacing(path).__enter__()])
+@for_each("function", [refuse_unwritable, lambda path: replacing(path).__enter__()])
 def test_a_dash_is_no_file(tmp_path, monkeypatch, function):
     monkeypatch.chdir(tmp_path)
     assert_refused("got '-'", function, "-")
@@ -152,7 +153,7 @@ def test_a_small_archive_takes_no_large_memory(tmp_path):
         assert peak < 10_000_000
 
 
-@pytest.mark.parametrize("compress", [False, True])
+@for_each("compress", [False, True])
 def test_damaged_archives_of_records_are_named(tmp_path, compress):
     from scipy.sparse import csr_array
 

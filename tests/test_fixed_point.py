@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import BUDGET, assert_refused, make_silos, spy_on_calls
 
 import dpkern as dpk
@@ -40,8 +41,8 @@ def mean_of_rows(data):
     return Declared(R, sensitivity=1.0 / N, name="mean of rows")
 
 
-@pytest.mark.parametrize("noise", [None, BUDGET])
-@pytest.mark.parametrize("penalty", [L1(0.02), NonNegative()], ids=lambda p: p.name)
+@for_each("noise", [None, BUDGET])
+@for_each("penalty", [L1(0.02), NonNegative()], ids=lambda p: p.name)
 def test_admm_is_the_iteration_of_its_operator_bit_by_bit(data, noise, penalty):
     options = {
         "budget": noise, "clip": 0.7, "rounds": 30, "l2": 0.05, "rng": 3, "prox_step": 0.6,
@@ -54,7 +55,7 @@ def test_admm_is_the_iteration_of_its_operator_bit_by_bit(data, noise, penalty):
     assert ours.history == theirs.history
 
 
-@pytest.mark.parametrize("l1", [0.0, 0.02])
+@for_each("l1", [0.0, 0.02])
 def test_gradient_descent_is_the_iteration_of_the_proximal_gradient(data, l1):
     options = {"budget": BUDGET, "clip": 0.7, "rounds": 30, "l2": 0.05, "l1": l1, "rng": 3}
     theirs = dpk.solve("gradient_descent", data, step_size=0.5, **options)
@@ -66,7 +67,7 @@ def test_gradient_descent_is_the_iteration_of_the_proximal_gradient(data, l1):
         np.testing.assert_array_equal(plain.w, ours.w)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [
         {"operator": "gradient", "relaxation": 0.5},
@@ -148,7 +149,7 @@ def test_values_of_a_declared_operator_leave_on_the_noises_grid(monkeypatch, dat
     assert 2.0**50 * entry.grid > 1e6
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bad", "message"),
     [
         ({"operator": "newton"}, "operator"),
@@ -177,7 +178,7 @@ def test_bad_argument_is_refused_by_name_before_any_release(data, bad, message):
     assert_refused(message, run, data, **bad)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("function", "how", "message"),
     [
         (3, {}, "TypeError: function"),

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import assert_refused
 
 import dpkern as dpk
@@ -38,9 +39,7 @@ def make_frame(request):
     return FRAMES[request.param]
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float64", "float32", "int8", "bool", "Int64", "Float64", "boolean", "UInt8"]
-)
+@for_each("dtype", ["float64", "float32", "int8", "bool", "Int64", "Float64", "boolean", "UInt8"])
 def test_columns_of_numbers_of_any_kind_are_read(dtype):
     values = [1, 0, 1, 1]
     frame = pandas.DataFrame({"a": np.arange(4.0), "b": pandas.Series(values, dtype=dtype)})
@@ -51,7 +50,7 @@ def test_columns_of_numbers_of_any_kind_are_read(dtype):
     assert data.feature_names == ("a", "b")
 
 
-@pytest.mark.parametrize("dtype", ["int64[pyarrow]", "bool[pyarrow]", "double[pyarrow]"])
+@for_each("dtype", ["int64[pyarrow]", "bool[pyarrow]", "double[pyarrow]"])
 def test_columns_in_arrow_memory_are_read(dtype):
     pytest.importorskip("pyarrow")
     frame = pandas.DataFrame({"a": pandas.Series([1, 0, 1], dtype=dtype)})
@@ -70,7 +69,7 @@ def test_columns_of_polars_are_read():
         frame_matrix(polars.DataFrame({"a": [1], "b": ["x"]}))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "Int64", "Float64", "boolean"])
+@for_each("dtype", ["float64", "float32", "Int64", "Float64", "boolean"])
 def test_missing_values_name_the_column_and_the_cure(dtype):
     column = pandas.Series([1, 0, None, None], dtype=dtype)
     frame = pandas.DataFrame({"a": np.ones(4), "b": column})
@@ -78,7 +77,7 @@ def test_missing_values_name_the_column_and_the_cure(dtype):
     assert_refused(message, SiloData.split, frame, [0, 1, 0, 1], 2)
 
 
-@pytest.mark.parametrize("dtype", ["object", "string", "category", "datetime64[ns]"])
+@for_each("dtype", ["object", "string", "category", "datetime64[ns]"])
 def test_text_names_the_column_and_the_cure_and_no_value(dtype):
     value = "2026-01-01" if "date" in dtype else "SECRET"
     frame = pandas.DataFrame({"a": np.ones(2), "b": pandas.Series([value] * 2, dtype=dtype)})
@@ -99,7 +98,7 @@ def test_a_frame_is_single_precision_where_all_columns_are(make_frame):
     np.testing.assert_array_equal(frame_matrix(make_frame(X)), X)
 
 
-@pytest.mark.parametrize("dtype", ["Int64", "boolean", "string", "category", "Float64"])
+@for_each("dtype", ["Int64", "boolean", "string", "category", "Float64"])
 def test_labels_of_any_kind_are_read(dtype):
     X = np.ones((4, 1))
     given = ["x", "z"] if dtype in ("string", "category") else [0, 1]
@@ -136,7 +135,7 @@ def test_every_way_to_make_silo_data_keeps_the_names(make_frame):
         SiloData.from_silos([(frame, y), (frame[["bmi", "age", "pulse"]], y)])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("names", "error"),
     [
         ("abc", TypeError),
@@ -176,7 +175,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
+@for_each("call", CALLS)
 def test_columns_in_another_order_are_refused(model, call, make_frame):
     """They scored 0.371 for 0.923, without a word."""
     X, y = numbers()
@@ -192,8 +191,8 @@ def test_columns_in_another_order_are_refused(model, call, make_frame):
     assert_refused(r"got all of them; unknown 'label': drop them$", CALLS[call], model, more, y)
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("p", [2, 4, 68])
+@for_each("call", CALLS)
+@for_each("p", [2, 4, 68])
 def test_another_number_of_columns_is_refused_without_names_too(model, call, p):
     X = np.ones((40, p))
     for given in (X, X.tolist(), pandas.DataFrame(X)):
@@ -221,7 +220,7 @@ def test_ranges_by_name_are_those_of_their_columns(make_frame):
         SiloData.split(X, y, 1, seed=0, feature_range=ranges)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changed", "message"),
     [
         ({"bmi": None}, r"TypeError: feature_range of column 'bmi' must be \(lo, hi\)"),

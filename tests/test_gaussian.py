@@ -9,6 +9,7 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
+from cases import for_each
 from pairwise import pairwise
 from scipy import special, stats
 
@@ -211,7 +212,7 @@ def test_extreme_words_are_bounded(isa):
         assert np.array_equal(k, draws_of(u, ratio, EXACT)[0])
 
 
-@pytest.mark.parametrize("ratio", [2.0**26, 2.0**32, 1.5])
+@for_each("ratio", [2.0**26, 2.0**32, 1.5])
 def test_stream_of_draws_equals_its_reference(ratio, isa):
     got = kernels.gaussian((3, 1500), ratio * 0.25, grid=0.25, rng=21)
     assert np.array_equal(got, reference.gaussian((3, 1500), ratio * 0.25, grid=0.25, rng=21))
@@ -239,7 +240,7 @@ def test_stream_object_gives_the_twins_draws_release_by_release():
         assert np.array_equal(got, reference.gaussian((2, 50), 1.0, rng=theirs))
 
 
-@pytest.mark.parametrize("path", [AMBIGUOUS, EXACT])
+@for_each("path", [AMBIGUOUS, EXACT])
 def test_slow_paths_of_the_stream_read_the_right_bits(path, isa):
     m, n = 2, 200
     key, sigma, grid = bytes(range(32)), np.full(m, 2.0**32), np.ones(m)
@@ -249,7 +250,7 @@ def test_slow_paths_of_the_stream_read_the_right_bits(path, isa):
     assert np.array_equal(fast, slow)
 
 
-@pytest.mark.parametrize("silos", [None, [7, 3, 1 << 40, 8]])
+@for_each("silos", [None, [7, 3, 1 << 40, 8]])
 def test_extra_bits_come_from_the_coordinates_own_block(isa, silos):
     """Also where silos of few draws share a tile, as the messages of ADMM's users do."""
     key, nonce, n, k, ratio = bytes(range(7, 39)), 1 << 48, 200, 5_000_000_000, 2.0**32
@@ -330,7 +331,7 @@ def test_goodness_of_fit_of_ten_million_draws():
     assert abs(lag) < 5.0 / math.sqrt(n)
 
 
-@pytest.mark.parametrize("ratio", [0.08, 0.5, 1.0, 8.0])
+@for_each("ratio", [0.08, 0.5, 1.0, 8.0])
 def test_small_ratios_have_the_exact_discrete_law(ratio):
     n, grid = 2_000_000, 0.125
     k = (kernels.gaussian(n, ratio * grid, grid=grid, rng=99) / grid).astype(np.int64)
@@ -383,7 +384,7 @@ def test_empty_shapes_give_empty_arrays():
     assert kernels.goe(2, 0, 1.0).shape == (2, 0, 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "options", "message"),
     [
         ((3, -1.0), {}, "sigma must be finite and at least 0"),

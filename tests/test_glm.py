@@ -19,6 +19,7 @@ from adversarial import (
     random_cases,
     rows,
 )
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makers import assert_refused
@@ -50,7 +51,7 @@ def test_norms_agree_with_their_reference(make, layout):
         np.testing.assert_allclose(norms, by_numpy, rtol=1e-13)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
+@for_each("sparse", [False, True])
 def test_kernels_read_nothing_of_records_but_data(sparse):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 3)), np.where(rng.random(60) < 0.5, -1.0, 1.0)
@@ -176,7 +177,7 @@ def test_gradients_of_several_models_take_rows_of_any_length(bare_records):
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("k", [24, 33, 40, 72])
+@for_each("k", [24, 33, 40, 72])
 def test_gradients_of_many_sparse_models_have_the_bits_of_each(k, make):
     """They are taken 32 at a time, each with clip norm, grid, bias and sums of its own."""
     rng = np.random.default_rng(k)
@@ -188,7 +189,7 @@ def test_gradients_of_many_sparse_models_have_the_bits_of_each(k, make):
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@for_each("dtype", [np.float32, np.float64])
 def test_sparse_rows_of_one_number_but_for_an_entry(dtype, bare_records):
     """Rows of one number are rounded once at several models; wherever another stands is seen."""
     rows, p = [], 33
@@ -210,7 +211,7 @@ def test_sparse_rows_of_one_number_but_for_an_entry(dtype, bare_records):
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("k", [3, 8, 16])
+@for_each("k", [3, 8, 16])
 def test_limits_of_several_models_are_rounded_as_quotients(k, bare_records):
     """Every silo has one clipped record, on a grid that shows the last bits of its limit."""
     rng = np.random.default_rng(k)
@@ -230,7 +231,7 @@ def test_limits_of_several_models_are_rounded_as_quotients(k, bare_records):
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("k", [2, 4, 11])
+@for_each("k", [2, 4, 11])
 def test_products_in_the_middle_of_two_points_go_to_the_even_one(k, bare_records):
     """Sums of several models may be chains of fused multiply-adds, which would round such products
     by what was added before. With the squared loss and w = 0 a factor is -y, in any number of
@@ -344,8 +345,8 @@ LABELS = [-1.0, 1.0, 1e300, -1e-300]
 CLIPS = [2.0**-300, 0.1, math.pi, 2.0**300]
 
 
-@pytest.mark.parametrize("flush", [0, FLUSH])
-@pytest.mark.parametrize("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
+@for_each("flush", [0, FLUSH])
+@for_each("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_adds_more_than_the_clip(
     flush, options, bare_records, longer, control_bits
@@ -381,7 +382,7 @@ def test_threads_take_denormals_as_the_calling_thread_does(bare_records, control
     np.testing.assert_array_equal(total(2), before)
 
 
-@pytest.mark.parametrize("intercept", [False, True])
+@for_each("intercept", [False, True])
 @pytest.mark.usefixtures("isa")
 def test_a_norm_that_rounds_down_at_every_step_stays_inside_the_clip(
     intercept, bare_records, longer
@@ -514,7 +515,7 @@ BAD_MODELS = [
 ]
 
 
-@pytest.mark.parametrize(("w", "message"), BAD_MODELS)
+@for_each(("w", "message"), BAD_MODELS)
 def test_bad_models_are_refused_by_name(make, w, message):
     data = make()
     for kernel, how in (
@@ -551,7 +552,7 @@ BAD_GRADIENTS = [
 ]
 
 
-@pytest.mark.parametrize(("how", "message"), BAD_GRADIENTS)
+@for_each(("how", "message"), BAD_GRADIENTS)
 def test_bad_gradient_input_is_refused_by_name(make, how, message):
     assert_refused(message, kernels.glm_gradient, make(), np.zeros(11), **({"clip": 1.0} | how))
 

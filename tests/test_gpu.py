@@ -12,6 +12,7 @@ import pytest
 import scipy
 import scipy.sparse
 from adversarial import EVERY_LOSS, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
+from cases import for_each
 from gpu_card import DeviceArray, has_card, kernel_names, use_cpu_card
 from hypothesis import given, settings
 from makers import assert_refused
@@ -65,7 +66,7 @@ WIDTHS = (1, 7, 8, 15, 16, 17, 31, 63, 64, 79, 100, 128, 240, 255, 256, 257, 300
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("p", WIDTHS)
+@for_each("p", WIDTHS)
 def test_gradients_have_the_bits_of_the_cpu(make, card, layout, p):
     """Grids from so fine that each rounding of a margin is seen to single precision."""
     n = 203 if p < 300 else 43
@@ -86,7 +87,7 @@ def test_gradients_have_the_bits_of_the_cpu(make, card, layout, p):
         assert np.any(there_sums)
 
 
-@pytest.mark.parametrize("loss", EVERY_LOSS, ids=lambda loss: loss.name)
+@for_each("loss", EVERY_LOSS, ids=lambda loss: loss.name)
 def test_every_loss_has_the_bits_of_the_cpu(make, card, loss):
     for layout, p in itertools.product(LAYOUTS.values(), (11, 130, 270)):
         data = make(n=500, p=p, m=4, **layout)
@@ -107,7 +108,7 @@ def test_sums_of_losses_have_the_order_of_the_cpu(make, card):
     np.testing.assert_array_equal(values, kernels.glm_losses(data, w, loss="logistic"))
 
 
-@pytest.mark.parametrize("k", [2, 3, 7, 9])
+@for_each("k", [2, 3, 7, 9])
 def test_several_models_have_the_bits_of_each(make, card, k):
     rng = np.random.default_rng(k)
     for layout, p in itertools.product(LAYOUTS.values(), (5, 40, 128, 200, 300)):
@@ -151,7 +152,7 @@ def test_random_records_have_the_bits_of_the_cpu(case, bare_records, cpu_card):
     np.testing.assert_array_equal(sums, kernels.glm_gradient(data, w, **how))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@for_each("dtype", [np.float32, np.float64])
 def test_clipped_vectors_have_the_bits_of_the_cpu(card, dtype):
     rng = np.random.default_rng(1)
     for p in (1, 9, 63, 64, 100, 4096, 4097, 9000, 45000):
@@ -253,7 +254,7 @@ def runs(name, trust):
 OFFERED = [(name, trust) for name, s in SOLVERS.items() for trust in s.declaration.trusts]
 
 
-@pytest.mark.parametrize(("name", "trust"), OFFERED)
+@for_each(("name", "trust"), OFFERED)
 def test_solvers_release_the_bits_of_the_cpu_or_refuse(records, cpu_card, tmp_path, name, trust):
     solver, how = SOLVERS[name], runs(name, trust)
     if "local_steps" in how:

@@ -7,7 +7,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse
-from adversarial import FLUSH, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
+from adversarial import (
+    FLUSH,
+    ROW_OPTIONS,
+    anywhere,
+    every_loss,
+    models,
+    one_record,
+    random_cases,
+    rows,
+)
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makers import assert_refused, spy_on_calls
@@ -210,6 +220,7 @@ def test_no_bit_depends_on_threads(make, layout, loss, hess_clip):
 
 
 @pytest.mark.usefixtures("isa")
+@every_loss
 def test_every_width_and_number_of_records(make, loss, steps):
     """Tiles, panels, packed blocks and tasks, full and not."""
     for p in (1, 2, 3, 4, 5, 7, 8, 9, 16, 23, 24, 25, 31, 32, 33, 40, 48, 57, 130):
@@ -239,8 +250,8 @@ def refuse_more_than(H, q, hess_clip, steps):
     assert sum(np.diag(k2)) * Fraction(q) ** 2 <= Fraction(hess_clip)
 
 
-@pytest.mark.parametrize("flush", [0, FLUSH])
-@pytest.mark.parametrize("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
+@for_each("flush", [0, FLUSH])
+@for_each("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_adds_more_than_the_clip(
     flush, options, bare_records, steps, control_bits
@@ -324,6 +335,7 @@ def test_a_coarser_grid_rounds_the_exact_sum_once_ties_to_even(make, steps):
 
 
 @pytest.mark.usefixtures("isa")
+@every_loss
 def test_records_without_a_finite_curvature_or_norm_never_raise(bare_records, loss):
     """A NaN margin (inf - inf), a row that the feature map makes infinite."""
     rest = np.array([[1.0, 2.0], [0.5, -1.0]])
@@ -378,7 +390,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("how", "message"), BAD)
+@for_each(("how", "message"), BAD)
 def test_bad_input_is_refused_by_name(make, how, message):
     assert_refused(
         message,

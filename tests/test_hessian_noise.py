@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makers import assert_refused
@@ -57,7 +58,7 @@ def test_grid_is_the_coarsest_that_costs_a_promille_unless_noise_or_rows_ask_for
     assert not (fine(2 * q) if fine(q) else serves(q / 2))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "cause"),
     [
         ({"sigma": 1e12}, r"no grid serves.* hess_clip/32"),
@@ -71,8 +72,8 @@ def test_a_grid_that_cannot_be_is_refused_with_its_cause(arguments, cause):
         choose_hessian_grid(**({"n": 10, "hess_clip": 1.0, "dim": 3, "sigma": 1.0} | arguments))
 
 
-@pytest.mark.parametrize("triangle", [False, True])
-@pytest.mark.parametrize("dim", [1, 3, 120])
+@for_each("triangle", [False, True])
+@for_each("dim", [1, 3, 120])
 def test_sensitivity_covers_two_rank_one_matrices_and_the_rounding_and_little_more(triangle, dim):
     made, _ = mechanism(dim=dim, triangle=triangle)
     entries = Fraction(dim * (dim + 1), 2) if triangle else Fraction(dim) ** 2
@@ -83,8 +84,8 @@ def test_sensitivity_covers_two_rank_one_matrices_and_the_rounding_and_little_mo
     assert made.sensitivity <= math.sqrt(2.0) * 0.25 * 1.001
 
 
-@pytest.mark.parametrize("triangle", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@for_each("triangle", [False, True])
+@for_each("seed", range(3))
 def test_replacing_a_record_moves_the_sum_within_the_ledgers_sensitivity_and_nearly_reaches_it(
     triangle, seed
 ):
@@ -127,7 +128,7 @@ def test_sigma_is_the_smallest_double_within_the_budget(mu, clip, dim):
     assert D / Fraction(math.nextafter(made.sigma, 0.0)) > Fraction(mu)
 
 
-@pytest.mark.parametrize("triangle", [False, True])
+@for_each("triangle", [False, True])
 def test_noise_is_symmetric_of_the_calibrated_deviations_and_on_the_grid(triangle):
     made, _ = mechanism(sizes=(50,) * 2000, dim=3, triangle=triangle)
     noise = made.release(zeros(made))
@@ -206,7 +207,7 @@ def not_a_number(total, made):
     total[0, 1, 1] = math.nan
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("spoil", "message"),
     [(off_the_grid, "off this grid"), (one_sided, "must be symmetric"), (not_a_number, "grid")],
 )
@@ -240,7 +241,7 @@ def test_a_failure_of_the_ledger_lets_nothing_leave(monkeypatch):
     assert released is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "message"),
     [
         ({"sigma": 1.0}, "sigma must be None where mu is given"),
@@ -257,7 +258,7 @@ def test_a_bad_argument_is_refused_by_name(changes, message):
     assert_refused(message, mechanism, **changes)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("total", "error"),
     [
         (np.zeros((1, 4, 4), dtype=np.float32), TypeError),

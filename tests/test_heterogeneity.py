@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import for_each
 from makers import Logistic
 
 import dpkern as dpk
@@ -21,8 +22,8 @@ def gradients(X, y, w):
     return (-y / (1.0 + np.exp(y * (X @ w))))[:, np.newaxis] * X
 
 
-@pytest.mark.parametrize("weights", ["size", "uniform"])
-@pytest.mark.parametrize("kind", ["dense", "sparse", "single"])
+@for_each("weights", ["size", "uniform"])
+@for_each("kind", ["dense", "sparse", "single"])
 def test_it_is_the_weighted_variance_of_the_silos_mean_gradients(kind, weights):
     X, y = records()
     X = X.astype(np.float32) if kind == "single" else X
@@ -37,7 +38,7 @@ def test_it_is_the_weighted_variance_of_the_silos_mean_gradients(kind, weights):
     assert found == pytest.approx(variance, rel=1e-6 if kind == "single" else 1e-12)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@for_each("dtype", [np.float64, np.float32])
 def test_a_model_that_is_not_linear_has_it_too(dtype):
     X, y = records(n=700)
     data = dpk.SiloData(X, y, [0, 300, 700])

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import spy_on_calls, square
 
 import dpkern as dpk
@@ -59,9 +60,9 @@ def carried(n, b, K, eta, l2=0.0):
     return used.max()
 
 
-@pytest.mark.parametrize("trust", ["silo", "central"])
-@pytest.mark.parametrize("b", [1, 3, 5, 13, 20])
-@pytest.mark.parametrize("l2", [0.0, 0.4])
+@for_each("trust", ["silo", "central"])
+@for_each("b", [1, 3, 5, 13, 20])
+@for_each("l2", [0.0, 0.4])
 def test_noise_is_for_the_steps_and_the_rounds_that_use_a_record(trust, b, l2):
     """D = max_j p_j (2 C / b) sum over its steps; std D sqrt(rounds that it is in) / mu."""
     certificate = solve(trust=trust, batch_size=b, l2=l2).privacy
@@ -107,8 +108,8 @@ def test_a_model_that_has_outgrown_doubles_is_refused(monkeypatch):
         solve()
 
 
-@pytest.mark.parametrize("participation", [1, 2])
-@pytest.mark.parametrize("how", [{"noise": "step"}, {"solver": "minibatch_sgd"}], ids=str)
+@for_each("participation", [1, 2])
+@for_each("how", [{"noise": "step"}, {"solver": "minibatch_sgd"}], ids=str)
 def test_noisy_steps_of_absent_silos_spend_the_budget_and_no_more(how, participation):
     """A record pays for the rounds of its silo that may use it, whichever are fewer."""
     options = {
@@ -258,7 +259,7 @@ def test_noiseless_batches_in_turn_reach_the_optimum_of_falling_steps():
     np.testing.assert_allclose(result.w, best, atol=0.02)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "options", "message"),
     [
         ({"row_bound": None}, {}, "give the data a row_bound"),

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import assert_refused
 from parties import Study
 from released_data import data
@@ -115,7 +116,7 @@ def failed(*given, **how):
 # ---------------------------------------------------------------- the model
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@for_each("kind", MODELS)
 def test_verify_computes_the_digest_of_a_model_file(kind, tmp_path):
     result = MODELS[kind]()
     path = tmp_path / "model.npz"
@@ -197,7 +198,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "what", "change"), CHANGES, ids=lambda x: x if x else None)
+@for_each(("kind", "what", "change"), CHANGES, ids=lambda x: x if x else None)
 def test_a_changed_field_that_predicts_is_noticed(kind, what, change, tmp_path):
     result = MODELS[kind]()
     assert result.coef.size == 32 or kind != "network"  # of three layers
@@ -425,7 +426,7 @@ def test_estimators_say_that_labels_were_read():
     assert model.fit(X, y).privacy_.sources["labels"] == NOT_STATED
 
 
-@pytest.mark.parametrize(("neighbours", "words"), [
+@for_each(("neighbours", "words"), [
     ("replace_one", "whether a record or another was used"),
     ("add_remove", "whether a record was used at all"),
 ])  # fmt: skip
@@ -525,7 +526,7 @@ QUESTIONS = ("What was released?", "About whom?", "To whom?", "How much does it 
              "How is it checked?")  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", PAGES)
+@for_each("kind", PAGES)
 def test_a_page_answers_all_questions_and_needs_nothing_else(kind):
     c = PAGES[kind]().with_names(study="a <b>study</b> & more")
     html = page(c)

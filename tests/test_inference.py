@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy
+from cases import few_seeds, for_each
 from makers import BUDGET, replay_releases
 from threadpoolctl import threadpool_limits
 
@@ -47,7 +48,7 @@ PROBABILITIES = {
     "probit": scipy.stats.norm.cdf,
     "cloglog": lambda z: -np.expm1(-np.exp(z)),
 }
-each_loss = pytest.mark.parametrize("name", LOSSES)
+each_loss = for_each("name", LOSSES)
 
 
 def records(name, n=4000, seed=0, p=3):
@@ -180,7 +181,7 @@ def test_much_budget_gives_the_same_with_little_noise(name):
 
 
 @pytest.fixture
-def releases(monkeypatch):
+def replay(monkeypatch):
     return replay_releases(monkeypatch, GaussianSum, GaussianHessian)
 
 
@@ -198,6 +199,7 @@ def extremes(name, d, rng):
     return rows[rng.integers(len(rows))], y, rng.choice([0.0, 1e-9, 0.5, 1.0]), offset
 
 
+@few_seeds(10, 40)
 @pytest.mark.parametrize(
     ("name", "neighbours", "weighted"),
     [
@@ -208,14 +210,14 @@ def extremes(name, d, rng):
         if name in list(LOSSES)[:4] or weighted == (neighbours == "add_remove")
     ],
 )
-def test_no_record_moves_a_sum_by_more_than_is_charged(releases, name, neighbours, weighted):
+def test_no_record_moves_a_sum_by_more_than_is_charged(replay, name, neighbours, weighted, seeds):
     """All releases at the same released numbers, in rational arithmetic."""
-    made, replayed = releases
+    made, replayed = replay
     how = {"row_bound": 1.5, "feature_range": None}
     if neighbours == "add_remove":
         how |= {"neighbours": neighbours, "public_size": 60}
     largest = {}
-    for seed in range(40):
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         n = 60 if seed % 2 else 2  # a record beside one, or among others
         X, y = records(name, n=n, seed=seed)
@@ -243,7 +245,7 @@ def test_no_record_moves_a_sum_by_more_than_is_charged(releases, name, neighbour
             largest[what] = max(largest.get(what, 0), share)
     # Scores of these are as long as they can be at the ends of margins alone.
     least = Fraction(1, 10_000 if name in ("gamma", "negative_binomial") else 200)
-    assert all(share > least for share in largest.values()), largest
+    assert len(seeds) < 40 or all(share > least for share in largest.values()), largest
 
 
 @each_loss
@@ -265,9 +267,9 @@ def test_scores_and_curvatures_reach_their_bounds_and_no_more(name):
     assert 0.99 * loss.lipschitz < np.abs(s).max() <= loss.lipschitz
 
 
-def test_a_row_is_whitened_by_itself_to_the_bit(releases):
+def test_a_row_is_whitened_by_itself_to_the_bit(replay):
     """In any order of the records, as sums are the same bits."""
-    made, replayed = releases
+    made, replayed = replay
     X, y = records("huber", n=333)
     fit("huber", X, y)
     first = list(made)
@@ -279,9 +281,9 @@ def test_a_row_is_whitened_by_itself_to_the_bit(releases):
         np.testing.assert_array_equal(total, other, err_msg=what)
 
 
-def test_sums_are_those_of_numpy(releases):
+def test_sums_are_those_of_numpy(replay):
     """Of scores and curvatures at the first steps, from the released means and moments."""
-    made, _ = releases
+    made, _ = replay
     X, y = records("logistic", n=3000)
     result = fit("logistic", X, y, budget=dpk.Budget(mu=1.0), clip=1.6)
     sums = {}
@@ -365,7 +367,7 @@ def test_a_column_that_another_determines_has_no_standard_error():
     assert any("no standard error" in note for note in result.summary().notes)
 
 
-@pytest.mark.parametrize("name", ["logistic", "huber", "poisson"])
+@for_each("name", ["logistic", "huber", "poisson"])
 def test_what_has_not_converged_has_no_standard_errors(name):
     """Risks of nearly 0 or 1, and targets that are far beyond the loss's quadratic part."""
     rng = np.random.default_rng(0)
@@ -391,7 +393,7 @@ def rare(a=-4.0, w=(1.0, -0.5, 0.3, 0.0), n=50_000, draws=5):
         yield X, np.where(rng.random(n) < risks, 1.0, -1.0), truth
 
 
-@pytest.mark.parametrize("outcome", [1.0, -1.0])
+@for_each("outcome", [1.0, -1.0])
 def test_rare_outcomes_have_standard_errors(outcome):
     """The rare one is coded by 1 or by -1."""
     for k, (X, y, truth) in enumerate(rare()):
@@ -400,7 +402,7 @@ def test_rare_outcomes_have_standard_errors(outcome):
         )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "loss", "a"),
     [("probit", "probit", 2.0), ("cloglog", dpk.losses.ComplementaryLogLog(-1.0), -4.0)],
 )
@@ -414,7 +416,7 @@ def test_rare_labels_of_other_links_have_standard_errors(name, loss, a):
         assert np.abs(z_scores(result, truth)).max() < 4.0
 
 
-@pytest.mark.parametrize("name", MEANS)
+@for_each("name", MEANS)
 def test_means_of_small_exposures_are_reached(name):
     """From the mean target, which is a third of what it is for an exposure of 1."""
     rng, truth = np.random.default_rng(0), np.array([math.log(0.5), 0.4, -0.2, 0.0])
@@ -455,8 +457,8 @@ def test_intervals_of_rare_outcomes_cover():
     assert 0.92 <= covered.mean() <= 0.98
 
 
-@pytest.mark.parametrize(("a", "s"), [(0.3, 0.2), (-4.0, 1.0), (2.0, 1.4)])
-@pytest.mark.parametrize("name", LABELS)
+@for_each(("a", "s"), [(0.3, 0.2), (-4.0, 1.0), (2.0, 1.4)])
+@for_each("name", LABELS)
 def test_the_start_is_the_model_of_normal_rows(name, a, s):
     p = PROBABILITIES[name]
 
@@ -492,7 +494,7 @@ def test_few_records_have_no_standard_errors():
     assert "nan" not in str(summary)
 
 
-@pytest.mark.parametrize("stds", [0.4, 1.0, 1.7, 2.5, 5.9, 6.5, 40.0])
+@for_each("stds", [0.4, 1.0, 1.7, 2.5, 5.9, 6.5, 40.0])
 def test_an_eigenvalue_above_the_floor_is_the_likeliest_one(stds):
     """Of a normal variable that is seen only above a floor: found by its likelihood."""
     floor, std = 10.0, 2.0
@@ -588,7 +590,7 @@ def test_intervals_cover_where_curvatures_are_hardly_seen():
     assert 0.92 <= (np.abs(scores) <= 1.96)[answered].mean() <= 0.99
 
 
-@pytest.mark.parametrize("name", ["logistic", "huber"])
+@for_each("name", ["logistic", "huber"])
 def test_standard_errors_are_near_those_with_exact_curvatures(name, monkeypatch):
     """Within 10 % of an oracle that has the same noise on scores alone."""
     X, y = records(name, n=20_000)
@@ -635,7 +637,7 @@ def people(n=30_000):
     return {"age": age, "group": group, "sex": sex, "dead": dead}
 
 
-@pytest.mark.parametrize("intercept", [True, False])
+@for_each("intercept", [True, False])
 def test_categories_are_compared_with_the_first_one(intercept):
     table = people()
     data = SCHEMA.silo_data(table, 1, intercept=intercept)
@@ -676,7 +678,7 @@ def test_a_summary_shows_ratios_and_survives_a_file(tmp_path):
     assert "ratio" not in str(fit("squared", *records("squared")).summary())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "ratio", "model"),
     [
         ("poisson", "rate ratio", "Poisson regression"),
@@ -695,7 +697,7 @@ def test_a_summary_says_what_ratios_are(name, ratio, model, tmp_path):
     assert str(dpk.load(tmp_path / "model.npz").summary()) == str(result.summary())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "message"),
     [
         (lambda r: r.summary(level=1.0), "level must lie strictly between 0 and 1"),
@@ -759,7 +761,7 @@ def test_a_fit_of_the_fewest_steps_has_a_true_certificate(name):
     assert dpk.verify(result.privacy.to_dict()).ok
 
 
-@pytest.mark.parametrize(
+@for_each(
     "loss",
     [
         dpk.losses.Poisson(0.0, 68.0, max_target=1e-300),
@@ -829,7 +831,7 @@ def test_a_forest_plot_without_an_interval_is_refused_with_the_reason(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("high", [1.3, 2.2, 4.6, 5.5, 7.0, 9.0, 60.0])
+@for_each("high", [1.3, 2.2, 4.6, 5.5, 7.0, 9.0, 60.0])
 def test_the_axis_of_ratios_has_a_tick_at_no_effect(high, tmp_path):
     pytest.importorskip("matplotlib")
     row = ForestRow("x", math.sqrt(high), (0.95, high), (1.0, high), "")

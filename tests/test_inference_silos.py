@@ -6,8 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
+from cases import few_seeds, for_each
 from makers import BUDGET, ratios, same
-from test_inference import LOSSES, SCHEMA, extremes, moved, people, records, releases
+from test_inference import LOSSES, SCHEMA, extremes, moved, people, records, replay
 
 import dpkern as dpk
 from dpkern.privacy.certificate.ledger import Ledger
@@ -15,12 +16,12 @@ from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel, Shares
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 
-__all__ = ["releases"]  # a fixture
+__all__ = ["replay"]  # a fixture
 TRUTH = (-0.3, 0.8, 0.15, -0.5)  # of `records`, the intercept first
 SIZES = (8000, 20_000, 5000)
 # One of every kind of sums: the others have those of labels or of counts.
 NAMES = ["logistic", "huber", "squared", "poisson"]
-each_loss = pytest.mark.parametrize("name", NAMES)
+each_loss = for_each("name", NAMES)
 
 
 def silos(name="logistic", sizes=SIZES, seed=0, **options):
@@ -50,7 +51,7 @@ def alone(data, j):
 
 
 @each_loss
-@pytest.mark.parametrize("intercept", [True, False])
+@for_each("intercept", [True, False])
 def test_one_call_is_the_meta_analysis_of_fits_of_each_silo(name, intercept):
     data = silos(name, intercept=intercept or name == "poisson")  # which needs one
     result = fit(data, name, budget=None)
@@ -64,8 +65,8 @@ def test_one_call_is_the_meta_analysis_of_fits_of_each_silo(name, intercept):
             assert row[1:] == pytest.approx(other[1:], rel=1e-6, nan_ok=True)
 
 
-@pytest.mark.parametrize("budget", [None, BUDGET])
-@pytest.mark.parametrize("of_schema", [False, True])
+@for_each("budget", [None, BUDGET])
+@for_each("of_schema", [False, True])
 def test_the_model_has_the_pooled_coefficients_and_their_covariance(of_schema, budget):
     if of_schema:
         table = people()
@@ -175,18 +176,19 @@ def test_intervals_cover_where_silos_share_the_noise():
 # ---------------------------------------------------------------------- what is released
 
 
+@few_seeds(6, 40)
 @each_loss
 @pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
 @pytest.mark.parametrize("how", [{}, {"trust": "central", "colluding": 1}], ids=["silo", "shares"])
-def test_a_record_moves_the_sums_of_its_own_silo_alone(releases, name, neighbours, how):
+def test_a_record_moves_the_sums_of_its_own_silo_alone(replay, name, neighbours, how, seeds):
     """By no more than is charged, at the same released numbers, in rational arithmetic."""
-    made, replayed = releases
+    made, replayed = replay
     how = {**how, "row_bound": 1.5}
     bound = {"row_bound": how.pop("row_bound"), "feature_range": None}
     sizes, largest = (25, 2, 33), {}
     if neighbours == "add_remove":
         how |= {"neighbours": neighbours, "public_size": list(sizes)}
-    for seed in range(40):
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         X, y = records(name, n=60, seed=seed)
         i, cuts = int(rng.integers(60)), np.cumsum([0, *sizes])
@@ -212,11 +214,11 @@ def test_a_record_moves_the_sums_of_its_own_silo_alone(releases, name, neighbour
                 largest[what] = max(largest.get(what, 0), share)
     # Of counts a curvature is as large as is charged at the largest mean alone.
     least = Fraction(1, 5000 if name == "poisson" else 200)
-    assert all(share > least for share in largest.values()), largest
+    assert len(seeds) < 40 or all(share > least for share in largest.values()), largest
 
 
 @each_loss
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 def test_every_silo_is_charged_what_its_run_alone_is(name, neighbours):
     data, how, of = silos(name, sizes=(400, 500, 300)), {}, {}
     if neighbours == "add_remove":
@@ -232,7 +234,7 @@ def test_every_silo_is_charged_what_its_run_alone_is(name, neighbours):
     assert certificate.mu == pytest.approx(expected.mu, rel=1e-9)
 
 
-@pytest.mark.parametrize("what", ["scores", "curvatures", "squared scores", "whitened rows"])
+@for_each("what", ["scores", "curvatures", "squared scores", "whitened rows"])
 def test_a_certificate_with_half_of_a_sensitivity_is_refused(what):
     stated = fit(silos(sizes=(400, 500, 300))).privacy.to_dict()
     for release in stated["releases"]:
@@ -252,7 +254,7 @@ def test_an_accountant_is_charged_once_for_all_silos(tmp_path):
         fit(silos(sizes=(400, 500, 300)), weights="uniform")
 
 
-@pytest.mark.parametrize("outer", [False, True])
+@for_each("outer", [False, True])
 def test_standard_errors_hold_the_noise_of_all_shares(outer):
     """Of those that collude too, which the certificate leaves out."""
     channel = Channel(Ledger(), dpk.NoiseStream(1), SEEN_BY["central"], shares=Shares(4, 2))

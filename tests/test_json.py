@@ -5,7 +5,7 @@ import json
 import math
 
 import numpy as np
-import pytest
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makers import assert_refused
@@ -18,7 +18,7 @@ names = st.text().filter(lambda name: name != "__float__")
 trees = st.recursive(leaves, lambda t: st.lists(t) | st.dictionaries(names, t), max_leaves=20)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(tree=trees)
 def test_everything_comes_back_from_standard_json(tree):
     assert decode(json.loads(json.dumps(encode(tree), allow_nan=False))) == tree
@@ -31,7 +31,7 @@ def test_numpy_values_and_tuples_become_plain_ones():
     assert back == {"a": [1.0, math.inf], "b": -math.inf, "c": [1, [2]]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "message"),
     [
         ([1], "TypeError: x must be a mapping, got list"),

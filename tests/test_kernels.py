@@ -8,6 +8,8 @@ import textwrap
 
 import numpy as np
 import pytest
+from adversarial import every_loss
+from cases import for_each
 from makers import (
     FUSED,
     assert_refused,
@@ -93,6 +95,7 @@ def test_fused_instruction_sets_give_the_same_bits(make, layout, loss, kernel):
 
 @pytest.mark.isa
 @pytest.mark.parametrize("options", [{}, {"csr": True}, {"affine": True, "dtype": np.float32}])
+@every_loss
 def test_wide_rows_have_the_same_bits_on_fused_instruction_sets(make, loss, options):
     data = make(n=300, p=1200, row_bound=12.0, **options)
     assert_same_on(FUSED, lambda: RESULTS["differences"](data, points(data), loss))
@@ -182,8 +185,8 @@ def test_a_minibatch_is_the_full_kernel_on_gathered_records(
         )
 
 
-@pytest.mark.parametrize("p", [1, 33, 1200])
-@pytest.mark.parametrize("kernel", ["gradient", "difference", "rows"])
+@for_each("p", [1, 33, 1200])
+@for_each("kernel", ["gradient", "difference", "rows"])
 @pytest.mark.usefixtures("isa")
 def test_opposite_records_are_exactly_twice_the_clip_apart_at_most(bare_records, longer, p, kernel):
     """And not less: the bound is what one record can reach, up to the allowance for rounding."""
@@ -205,8 +208,9 @@ def test_opposite_records_are_exactly_twice_the_clip_apart_at_most(bare_records,
         assert longer(ends[0] - ends[1], grid, 2 * clip * (1 - 1e-11))
 
 
-@pytest.mark.parametrize("kernel", ["gradients", "differences"])
+@for_each("kernel", ["gradients", "differences"])
 @pytest.mark.usefixtures("isa")
+@every_loss
 def test_records_without_a_finite_derivative_or_norm_count_as_nothing(bare_records, loss, kernel):
     """A NaN margin (inf - inf), an infinite one, a row that the feature map makes infinite."""
     compute, _ = SUMS[kernel]
@@ -275,7 +279,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("kernel", CALLS)
+@for_each("kernel", CALLS)
 def test_out_is_written_and_returned(make, kernel):
     data, compute = make(), CALLS[kernel]
     expected = compute(data, points(data))
@@ -320,7 +324,7 @@ GIVEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kernel", GIVEN, ids=lambda kernel: kernel.__name__)
+@for_each("kernel", GIVEN, ids=lambda kernel: kernel.__name__)
 def test_wrong_arguments_are_refused_by_name(make, kernel):
     own, good = inspect.signature(kernel).parameters, GIVEN[kernel]
     good = good | {"loss": "squared"} if "loss" in own else good

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from cases import for_each
 
 import dpkern as dpk
 from dpkern.solvers.base import learning
@@ -17,7 +18,7 @@ def finding(gradients):
     return watch.finding()
 
 
-@pytest.mark.parametrize("at_once", [1, 100, 10_000])
+@for_each("at_once", [1, 100, 10_000])
 def test_rounds_may_be_added_in_any_parts(at_once, monkeypatch):
     gradients = np.array(noisy(np.exp(-np.arange(100) / 400), 0.01))
     whole, parts = LearningWatch(100), LearningWatch(100)
@@ -38,27 +39,27 @@ def noisy(lengths, deviation, seed=0):
     return [np.eye(5)[0] * length + deviation * rng.standard_normal(5) for length in lengths]
 
 
-@pytest.mark.parametrize("deviation", [0.0, 0.5])
+@for_each("deviation", [0.0, 0.5])
 def test_gradients_that_stay_as_long_are_pointed_out(deviation):
     assert "did not shrink" in finding(noisy(np.ones(400), deviation))
 
 
-@pytest.mark.parametrize("deviation", [0.0, 0.5])
+@for_each("deviation", [0.0, 0.5])
 def test_gradients_that_shrink_are_not(deviation):
     assert finding(noisy(np.exp(-np.arange(400) / 40), deviation)) == ""
 
 
-@pytest.mark.parametrize("deviation", [0.0, 0.3])
-@pytest.mark.parametrize("rounds", [10, 20, 300])
+@for_each("deviation", [0.0, 0.3])
+@for_each("rounds", [10, 20, 300])
 def test_gradients_that_grow_are_told(rounds, deviation):
     shrinking = np.exp(-np.arange(rounds // 2) / 2)
     growing = np.linspace(0.1, 6.0, rounds - rounds // 2)
     assert "grew" in finding(noisy([*shrinking, *growing], deviation))
 
 
-@pytest.mark.parametrize("deviation", [0.0, 0.02])
-@pytest.mark.parametrize("rounds", [12, 40, 300])
-@pytest.mark.parametrize("first", [1, 2, 5])
+@for_each("deviation", [0.0, 0.02])
+@for_each("rounds", [12, 40, 300])
+@for_each("first", [1, 2, 5])
 def test_gradients_that_jump_in_the_first_rounds_and_stay_are_told(rounds, first, deviation):
     """As at the clip norm, which bounds them."""
     before, jump = min(first, rounds // 4 - 1), np.array([0.5, 2.0, 6.0])
@@ -71,7 +72,7 @@ def test_gradients_that_jump_and_fall_again_are_not():
     assert finding(noisy(lengths, 0.02)) == ""
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_rounds_of_different_users_do_not_grow(seed):
     """Lengths that differ by factors from round to round, as of a token's holders."""
     rng = np.random.default_rng(seed)
@@ -147,7 +148,7 @@ def test_warnings_point_to_the_line_of_the_user():
     assert {warning.filename for warning in found} == {__file__}
 
 
-@pytest.mark.parametrize(("epsilon", "more"), [(21.0, False), (45.0, True), (50.0, True)])
+@for_each(("epsilon", "more"), [(21.0, False), (45.0, True), (50.0, True)])
 def test_a_certificate_above_the_budget_is_named(epsilon, more):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

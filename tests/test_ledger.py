@@ -10,6 +10,7 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makers import assert_refused
@@ -220,7 +221,7 @@ def test_disjoint_silos_cost_the_largest_and_common_releases_cost_all():
     assert a_ledger(per_silo, common).mu_squared() == 5
 
 
-@pytest.mark.parametrize(("times", "per_record", "paid"), [(10, 3, 3), (2, 3, 2), (3, None, 3)])
+@for_each(("times", "per_record", "paid"), [(10, 3, 3), (2, 3, 2), (3, None, 3)])
 def test_a_record_pays_for_the_releases_that_it_has_a_part_in(times, per_record, paid):
     release = a_release(times=1, per_record=per_record)
     ledger = a_ledger(*[release] * times)
@@ -254,7 +255,7 @@ def test_nothing_released_costs_nothing():
     assert certificate.epsilon(1e-300) == 0.0
 
 
-@pytest.mark.parametrize(
+@for_each(
     "release",
     [
         a_release(std=None),
@@ -561,7 +562,7 @@ def test_text_shows_every_field():
     assert len(rows) == 21
 
 
-@pytest.mark.parametrize("words", [3, 40, 400])
+@for_each("words", [3, 40, 400])
 def test_the_printed_certificate_folds_and_loses_no_word(words):
     note = " ".join(f"word-{i}" for i in range(words))
     certificate = a_certificate(notes=["first", note], declared={"sizes": (10, 20)})
@@ -593,7 +594,7 @@ def test_printed_figures_are_not_below_the_true_ones(mu):
     assert Fraction(printed["mu"]) <= Fraction(mu) * (1 + Fraction(1, 99999))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("claimed", "beside"),
     [
         ({"epsilon": 1.0, "delta": 1e-5}, "true: epsilon 5.3"),
@@ -607,7 +608,7 @@ def test_the_true_value_stands_beside_the_claimed_one(claimed, beside):
     assert beside in unfolded(a_certificate(a_release(std=std), claimed=claimed))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "message"),
     [
         ({"what": ""}, r"what must .*got"),
@@ -638,7 +639,7 @@ def test_releases_refuse_what_they_cannot_mean(changes, message):
     assert_refused(message, a_release, **changes)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "message"),
     [
         ({"trust": "server"}, r"trust must .*got 'server'"),
@@ -666,7 +667,7 @@ def test_ledgers_refuse_another_number_of_silos_and_stay_as_they_were():
     assert ledger.releases == before
 
 
-@pytest.mark.parametrize("function", ["epsilon", "delta"])
+@for_each("function", ["epsilon", "delta"])
 def test_certificates_refuse_arguments_out_of_range(function):
     for bad in (-1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match=r"(epsilon|delta) must"):

@@ -6,6 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from adversarial import every_loss
+from cases import for_each
 from makers import assert_refused
 from pairwise import pairwise
 from rounding import is_fused
@@ -147,6 +149,7 @@ EXTREME = [0.0, -0.0, 1.0, 5e-324, 1e-160, 1e154, -1e200, 1.7976931348623157e308
 
 
 @pytest.mark.usefixtures("isa")
+@every_loss
 def test_one_record_never_adds_more_than_its_bound(bare_records, loss, steps):
     """Bounds that are no multiples of the grid, on fine and coarse grids; records that overflow."""
     candidates = np.array([-1e3, -1.0, 1e-9, 1.0, 1e300])
@@ -222,7 +225,7 @@ BAD_INPUT = [
 ]
 
 
-@pytest.mark.parametrize(("how", "message"), BAD_INPUT)
+@for_each(("how", "message"), BAD_INPUT)
 def test_bad_input_is_refused_by_name(make, how, message):
     given = {"w": np.zeros(11), "p": np.ones(11), "loss": "logistic", "steps": [1.0, 2.0, 3.0]}
     assert_refused(message, kernels.line_search, make(), **(given | how))

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import FUSED, assert_refused, assert_same_on
 from pairwise import pairwise
 from rounding import is_fused
@@ -104,7 +105,7 @@ def test_batches_of_all_records_change_no_bit(make):
         )
 
 
-@pytest.mark.parametrize("loss", [make() for make in LOSSES.values()], ids=repr)
+@for_each("loss", [make() for make in LOSSES.values()], ids=repr)
 def test_kernel_agrees_with_its_twin_for_every_loss_and_for_float_sums(make, loss):
     data = make(n=80, p=5, intercept=True)
     w = np.random.default_rng(0).normal(0, 0.3, (data.m, data.d))
@@ -115,7 +116,7 @@ def test_kernel_agrees_with_its_twin_for_every_loss_and_for_float_sums(make, los
         np.testing.assert_allclose(ours, by_numpy, rtol=1e-9, atol=80 * GRID)
 
 
-@pytest.mark.parametrize("options", OPTIONS[:7], ids=str)
+@for_each("options", OPTIONS[:7], ids=str)
 def test_steps_one_at_a_time_have_the_same_bits(make, options):
     data = make(n=200, p=11, intercept=True)
     w = np.random.default_rng(0).normal(0, 0.3, data.d)
@@ -216,8 +217,8 @@ def test_steps_have_the_bits_of_one_kernel_call_after_the_other(
             )
 
 
-@pytest.mark.parametrize("p", [1, 8, 77, 600], ids="{} features".format)
-@pytest.mark.parametrize("loss", [make() for make in LOSSES.values()], ids=repr)
+@for_each("p", [1, 8, 77, 600], ids="{} features".format)
+@for_each("loss", [make() for make in LOSSES.values()], ids=repr)
 def test_every_loss_and_width_has_the_bits_of_one_kernel_call_after_the_other(make, loss, p):
     for options in ({}, {"clip": math.inf, "grid": None}):
         data = make(n=60, p=p, row_bound=1.5)
@@ -230,7 +231,7 @@ def test_every_loss_and_width_has_the_bits_of_one_kernel_call_after_the_other(ma
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize(
+@for_each(
     ("d", "steps"),
     [(1, 7000), (5, 1300), (127, 60), (128, 60), (129, 60), (1023, 9), (1024, 9), (3000, 7)],
 )
@@ -322,7 +323,7 @@ def test_batches_that_are_not_records_of_their_silo_are_refused_by_name(make):
         run(kernels.glm_local_descent, data, np.zeros(3), batches=good, grid=2.0**-51)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bad", "message"),
     [
         ({"steps": 1.5}, "steps must .* got 1.5"),

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
+from cases import for_each
 from makers import BUDGET, assert_refused, make_silos
 
 import dpkern as dpk
@@ -43,9 +44,9 @@ def free(data, **options):
     return run(data, **({"budget": None, "clip": None} | options))
 
 
-@pytest.mark.parametrize("loss", SMOOTH, ids=repr)
-@pytest.mark.parametrize("local_steps", [1, 3])
-@pytest.mark.parametrize("step_size", ["damped", "private_search", "paper_search", 0.5])
+@for_each("loss", SMOOTH, ids=repr)
+@for_each("local_steps", [1, 3])
+@for_each("step_size", ["damped", "private_search", "paper_search", 0.5])
 def test_silos_with_the_same_records_reach_the_common_optimum(loss, local_steps, step_size):
     data = make_data(loss.task)
     alike = dpk.SiloData.from_silos(
@@ -95,7 +96,7 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize(("trust", "step_size", "weights"), ALLOWED, ids=str)
+@for_each(("trust", "step_size", "weights"), ALLOWED, ids=str)
 def test_the_model_is_the_papers_algorithm_on_the_releases_alone(
     data, spied, trust, step_size, weights
 ):
@@ -145,11 +146,9 @@ def test_the_model_is_the_papers_algorithm_on_the_releases_alone(
     np.testing.assert_allclose(result.history["step_size"], walked, rtol=1e-9)
 
 
-@pytest.mark.parametrize("trust", ["silo", "central"])
-@pytest.mark.parametrize(
-    ("step_size", "families"), [("damped", 2), (0.5, 2), ("private_search", 3)]
-)
-@pytest.mark.parametrize("steps", [(1, 1), (7, 1), (3, 4)])
+@for_each("trust", ["silo", "central"])
+@for_each(("step_size", "families"), [("damped", 2), (0.5, 2), ("private_search", 3)])
+@for_each("steps", [(1, 1), (7, 1), (3, 4)])
 def test_certificate_is_the_budget_split_by_shares_and_never_above_it(
     data, trust, step_size, families, steps
 ):
@@ -188,7 +187,7 @@ def test_hess_clip_none_is_the_largest_curvature_times_the_row_bound(data):
     assert free(data).parameters["hess_clip"] == math.inf
 
 
-@pytest.mark.parametrize("weights", ["size", "uniform"])
+@for_each("weights", ["size", "uniform"])
 def test_central_sums_before_noise_have_silo_weights_on_records_and_one_grid(data, spied, weights):
     run(data, trust="central", rounds=1, weights=weights, hess_clip=0.3)
     (gradient, g, _), (hessian, H, _) = spied
@@ -251,8 +250,8 @@ def test_paper_calibration_takes_the_last_hessian_alone(data, spied):
 # ----------------------------------------------------------------------------- private search
 
 
-@pytest.mark.parametrize("trust", ["silo", "central"])
-@pytest.mark.parametrize("i", [3, 200])
+@for_each("trust", ["silo", "central"])
+@for_each("i", [3, 200])
 def test_searches_of_neighbours_move_within_the_ledgers_sensitivity(monkeypatch, spied, trust, i):
     """With equal releases before: records that gain and lose as much as the clamp allows."""
     fixed = np.random.default_rng(4).standard_normal((3, 5))
@@ -404,7 +403,7 @@ def test_a_loss_without_convexity_is_refused_before_any_release(data, spied):
     assert not spied
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bad", "message"),
     [
         ({"hess_clip": 0.0}, "hess_clip"),

@@ -6,6 +6,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from cases import for_each
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -128,8 +129,8 @@ def test_carried_steps_have_the_closed_forms_of_each_kind_of_objective():
     assert public(curvature=(-0.04, 0.08), l2=0.1).propagation == near((1 - 0.94**K) / 0.06)
 
 
-@pytest.mark.parametrize("c", [0.0, 0.3, 0.9, 0.999, 1 - 2.0**-40])
-@pytest.mark.parametrize("K", [1, 2, 3, 50, 1001])
+@for_each("c", [0.0, 0.3, 0.9, 0.999, 1 - 2.0**-40])
+@for_each("K", [1, 2, 3, 50, 1001])
 def test_last_iterate_factor_is_the_least_that_shifts_can_spend_and_at_most_root_k(c, K):
     """min sum a_k^2 over shifts with sum c^(K-k) a_k = sum c^(K-k), by Cauchy and Schwarz."""
     mpmath.mp.prec = 200
@@ -633,13 +634,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "cause"), REFUSED)
+@for_each(("changes", "cause"), REFUSED)
 def test_what_the_bound_does_not_cover_is_refused_with_its_cause(changes, cause):
     with pytest.raises(ValueError, match=cause):
         public(**changes).sensitivities(0.0, [1.0])
 
 
-@pytest.mark.parametrize("d", [1, 1000, 10**7])
+@for_each("d", [1, 1000, 10**7])
 def test_smoothness_has_room_for_the_rounding_of_row_norms_and_factors(d):
     """Norm: d/16 + 11 roundings below the true one; factor: one more. Both squared."""
     roundings = 2 * (d / 16 + 12)

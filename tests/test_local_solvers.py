@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import BUDGET, assert_refused, make_silos, spy_on, spy_on_calls, square
 
 import dpkern as dpk
@@ -75,8 +76,8 @@ LAST = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("eta", [0.5, 5.0, 6.5])
-@pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS)
+@for_each("eta", [0.5, 5.0, 6.5])
+@for_each(("name", "options", "releases"), HIDDEN + MODELS)
 def test_noise_on_hidden_steps_is_that_of_the_largest_weighted_silo(name, options, releases, eta):
     """D = max_j p_j (2C/n_j) E_K, std D sqrt(releases)/mu; 6.5 is beyond 2/(L + l2)."""
     certificate = run(name, silos(), step_size=eta, **options).privacy
@@ -92,7 +93,7 @@ def test_noise_on_hidden_steps_is_that_of_the_largest_weighted_silo(name, option
     assert "hidden" in " ".join(certificate.notes)
 
 
-@pytest.mark.parametrize(("name", "options", "releases"), NOISY)
+@for_each(("name", "options", "releases"), NOISY)
 def test_noise_of_every_local_step_composes_over_all_of_them(name, options, releases):
     (release,) = run(name, silos(), **options).privacy.releases
     assert release.sensitivity == (2 * CLIP,) * 3
@@ -100,7 +101,7 @@ def test_noise_of_every_local_step_composes_over_all_of_them(name, options, rele
     assert release.n_draws == releases * 3 * 4
 
 
-@pytest.mark.parametrize(("name", "options", "releases"), LAST)
+@for_each(("name", "options", "releases"), LAST)
 def test_last_iterates_need_less_noise_than_all_of_them(name, options, releases):
     ledger = run(name, silos(), step_size=1.0, **options).privacy.releases
     K = options.get("local_steps", 1)
@@ -146,7 +147,7 @@ def test_steps_of_the_theorem_count_local_steps_and_their_period():
 # --------------------------------------------------------------------------- the papers' noise
 
 
-@pytest.mark.parametrize("K", [2, 10])
+@for_each("K", [2, 10])
 def test_paper_noise_of_hidden_steps_certifies_the_composition_of_every_silo(K):
     options = {"rounds": 3, "local_steps": K, "calibration": "paper", "weights": "uniform"}
     certificate = run("federated_gd", silos(), **options).privacy
@@ -295,8 +296,8 @@ def test_falling_steps_of_different_silos_reach_the_common_optimum():
 # ---------------------------------------------------------------- what one record moves
 
 
-@pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS)
-@pytest.mark.parametrize("extra", [{}, {"l1": 0.05}, {"penalty": PL(0.05)}])
+@for_each(("name", "options", "releases"), HIDDEN + MODELS)
+@for_each("extra", [{}, {"l1": 0.05}, {"penalty": PL(0.05)}])
 def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity(
     name, options, releases, extra
 ):
@@ -396,7 +397,7 @@ def test_losses_without_convexity_are_charged_their_expansion_and_never_contract
         run("wd_dp", silos(), loss=NotConvex(), trust="silo", accounting="last_iterate")
 
 
-@pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS + LAST)
+@for_each(("name", "options", "releases"), HIDDEN + MODELS + LAST)
 def test_hidden_steps_without_a_row_bound_are_refused_before_anything_is_released(
     name, options, releases
 ):
@@ -405,7 +406,7 @@ def test_hidden_steps_without_a_row_bound_are_refused_before_anything_is_release
     )
 
 
-@pytest.mark.parametrize(("name", "options", "releases"), NOISY)
+@for_each(("name", "options", "releases"), NOISY)
 def test_noise_at_every_step_needs_no_row_bound(name, options, releases):
     result = run(name, silos(row_bound=None), step_size=0.1, **options)
     assert result.privacy.epsilon(DELTA) <= 1.0
@@ -434,19 +435,19 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "options", "cause"), REFUSED)
+@for_each(("name", "options", "cause"), REFUSED)
 def test_what_no_bound_covers_is_refused_by_name_before_anything_is_released(name, options, cause):
     assert_refused(cause, run, name, silos(), **options)
 
 
-@pytest.mark.parametrize("calibration", ["sound", "paper"])
-@pytest.mark.parametrize("name", ["federated_gd", "wd_dp"])
+@for_each("calibration", ["sound", "paper"])
+@for_each("name", ["federated_gd", "wd_dp"])
 def test_last_iterates_are_refused_where_they_would_not_be_charged(name, calibration):
     with pytest.raises(ValueError, match="accounting='last_iterate' needs trust='silo'"):
         run(name, silos(), accounting="last_iterate", calibration=calibration, local_steps=2)
 
 
-@pytest.mark.parametrize("accounting", ["composition", "last_iterate"])
+@for_each("accounting", ["composition", "last_iterate"])
 def test_an_intercept_of_targets_is_penalised_where_steps_must_contract(accounting):
     data = silos(task="regression", target_bound=3.0)
     how = {"trust": "silo", "rounds": 2, "local_steps": 3, "accounting": accounting}
@@ -459,7 +460,7 @@ def test_an_intercept_of_targets_is_penalised_where_steps_must_contract(accounti
 # ------------------------------------------------------------------ Ctrl-C during compiled calls
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "options"),
     [
         ("wd_dp", {"local_steps": 7}),
@@ -495,24 +496,27 @@ def ctrl_c():
 
 def test_ctrl_c_ends_passes_of_runs_in_lockstep(monkeypatch, ctrl_c):
     """By their number together, where one run alone would not be awaited."""
+    ended = []
 
     def slow(requests):
         assert threading.current_thread() is not threading.main_thread()
         time.sleep(10.0)
+        ended.append(True)
 
     monkeypatch.setattr("dpkern.solvers.base.backends._of_pass", slow)
     monkeypatch.setattr("dpkern.solvers.base.backends._LONG", 20 * 4 * sum(SIZES))
     ctrl_c()
-    begin, how = time.monotonic(), {"budgets": BUDGET, "draws": 20, "clip": 1.0, "rounds": 1}
+    how = {"budgets": BUDGET, "draws": 20, "clip": 1.0, "rounds": 1}
     with pytest.raises(KeyboardInterrupt):
         dpk.solve_many("gradient_descent", silos(), **how)
-    assert time.monotonic() - begin < 2.0
+    assert not ended
 
 
 class Slow(dpk.Oracle):
     """A model whose gradients are one call that looks at no signals."""
 
     name = "slow"
+    ended = False
 
     def dim(self, data):
         return data.n_features
@@ -520,6 +524,7 @@ class Slow(dpk.Oracle):
     def gradients(self, w, X, y):
         assert threading.current_thread() is not threading.main_thread()
         time.sleep(10.0)
+        self.ended = True
 
     def outputs(self, w, X):
         return X @ w
@@ -527,13 +532,13 @@ class Slow(dpk.Oracle):
 
 def test_ctrl_c_ends_gradients_of_a_users_model(ctrl_c):
     ctrl_c()
-    begin, how = time.monotonic(), {"rounds": 1, "step_size": 0.1}
+    model, how = Slow(), {"rounds": 1, "step_size": 0.1}
     with pytest.raises(KeyboardInterrupt):
-        run("minibatch_sgd", silos(intercept=False), model=Slow(), **how)
-    assert time.monotonic() - begin < 2.0
+        run("minibatch_sgd", silos(intercept=False), model=model, **how)
+    assert not model.ended
 
 
-@pytest.mark.parametrize(("d", "long"), [(100, False), (700, True)])
+@for_each(("d", "long"), [(100, False), (700, True)])
 def test_eigenvalues_of_large_matrices_are_awaited(d, long):
     def where(H):
         return threading.current_thread() is not threading.main_thread()

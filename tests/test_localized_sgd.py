@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import BUDGET, assert_refused, recomputed_mu
 
 import dpkern as dpk
@@ -179,8 +180,8 @@ def test_the_order_does_not_depend_on_the_records(monkeypatch):
 # -------------------------------------------------------------------------------- noise and cost
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
-@pytest.mark.parametrize("how", [{}, {"phases": 1}, {"participation": 2}, {"rounds": 6}], ids=str)
+@for_each("trust", ["central", "silo"])
+@for_each("how", [{}, {"phases": 1}, {"participation": 2}, {"rounds": 6}], ids=str)
 def test_phases_compose_in_parallel_and_their_rounds_in_sequence(trust, how):
     certificate = solve(trust=trust, **how).privacy
     given = {"rounds": 7, "phases": 3} | how
@@ -197,7 +198,7 @@ def test_phases_compose_in_parallel_and_their_rounds_in_sequence(trust, how):
     assert dpk.verify(certificate.to_dict()).ok
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
+@for_each("trust", ["central", "silo"])
 def test_an_audit_of_phases_stays_below_the_certificate_and_near_it(trust):
     """A replaced record among 20, in whichever phase it is: both have three rounds."""
     X = np.zeros((20, 1))
@@ -218,7 +219,7 @@ def test_an_audit_of_phases_stays_below_the_certificate_and_near_it(trust):
 # --------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "message"),
     [
         ({"phases": 5}, "phases must be at most 4, the smallest silo having 9 records, got 5"),

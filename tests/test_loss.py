@@ -7,6 +7,7 @@ import adversarial
 import mpmath
 import numpy as np
 import pytest
+from cases import for_each
 from test_losses_table import labels_of
 
 from dpkern import _core
@@ -29,13 +30,10 @@ def evaluate(loss, y, z):
     return out
 
 
-@pytest.fixture(params=EVERY_LOSS, ids=repr)
-def loss(request):
-    return request.param
+every_loss = for_each("loss", EVERY_LOSS, ids=repr)
 
 
-@pytest.fixture
-def points(loss):
+def points_of(loss):
     rng = np.random.default_rng(3)
     z = np.concatenate([np.linspace(-9, 9, 401), rng.normal(0, 300, 100), [0.0, 1.0, -1.0]])
     return np.where(rng.random(z.size) < 0.5, *labels_of(loss)), z
@@ -46,7 +44,9 @@ def test_compiled_losses_twins_and_table_are_the_same_set():
 
 
 @pytest.mark.usefixtures("isa")
-def test_loss_agrees_with_its_reference(loss, points):
+@every_loss
+def test_loss_agrees_with_its_reference(loss):
+    points = points_of(loss)
     for ours, by_numpy in zip(evaluate(loss, *points), reference_block(loss, *points), strict=True):
         np.testing.assert_allclose(ours, by_numpy, rtol=1e-13, atol=1e-300)
 
@@ -64,8 +64,9 @@ def kinks(loss):
     return np.array(points)
 
 
-def test_derivatives_are_those_of_the_value(loss, points):
-    y, z = points
+@every_loss
+def test_derivatives_are_those_of_the_value(loss):
+    y, z = points_of(loss)
     away = np.min(np.abs(z[:, None] - kinks(loss)[None, :]), axis=1) > 1e-3
     y, z = y[away & (np.abs(z) < 30)], z[away & (np.abs(z) < 30)]
     step = 1e-5
@@ -78,6 +79,7 @@ def test_derivatives_are_those_of_the_value(loss, points):
     np.testing.assert_allclose((plus[1] - minus[1]) / (2 * step), here[2], rtol=1e-8, atol=1e-8)
 
 
+@every_loss
 def test_declared_bounds_hold_and_are_reached(loss):
     z = np.linspace(-50, 50, 200_001)
     _, d1, d2 = np.array([evaluate(loss, y, z) for y in labels_of(loss)]).swapaxes(0, 1)
@@ -87,6 +89,7 @@ def test_declared_bounds_hold_and_are_reached(loss):
             assert np.max(np.abs(derivative)) > 0.999 * bound
 
 
+@every_loss
 def test_the_derivative_is_monotone_where_the_loss_is_convex_and_nowhere_else(loss):
     z = np.linspace(-50, 50, 200_001)
     for y in labels_of(loss):
@@ -218,6 +221,7 @@ def jumps_near(loss, y, z):
 
 @pytest.mark.proof
 @pytest.mark.usefixtures("isa")
+@every_loss
 def test_errors_are_within_kappa_and_those_of_value_and_curvature_within_eight_roundings(loss):
     if loss.name not in EXACT:
         pytest.skip(f"no exact form of {loss.name}")

@@ -6,6 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from cases import for_each
 
 from dpkern.privacy.guarantees.gdp import gdp_delta
 from dpkern.privacy.sampling import amplification
@@ -63,7 +64,7 @@ def test_a_mixture_of_rungs_is_never_below_its_release(seed):
     assert excess < 3e-3
 
 
-@pytest.mark.parametrize("tilt", [0.0, 0.7, 25.0])
+@for_each("tilt", [0.0, 0.7, 25.0])
 def test_the_law_of_mixtures_is_the_tilted_mean_of_its_rungs_laws(tilt):
     """By masses one at a time, and the numbers that are computed without them."""
     interval, rate, size = 0.02, 0.1, 4096
@@ -141,7 +142,7 @@ def test_only_silos_that_no_other_covers_are_counted():
     assert costliest([full, silo((None, 1, 1, 1.9, 9))]) == {full, silo((None, 1, 1, 1.9, 9))}
 
 
-@pytest.mark.parametrize("method", [WOR, POISSON])
+@for_each("method", [WOR, POISSON])
 def test_a_silo_that_is_covered_costs_no_more(method):
     rng = np.random.default_rng(5)
     for _ in range(12):

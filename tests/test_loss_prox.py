@@ -7,6 +7,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from cases import for_each
 from makers import assert_refused
 from pairwise import pairwise
 from scipy import LowLevelCallable
@@ -59,7 +60,7 @@ def test_points_agree_with_their_twin_for_any_threads(make, layout, loss, clip):
             np.testing.assert_array_equal(again[1], t)
 
 
-@pytest.mark.parametrize("p", [1, 7, 8, 9, 64, 130, 300, 1100, 9000])
+@for_each("p", [1, 7, 8, 9, 64, 130, 300, 1100, 9000])
 @pytest.mark.usefixtures("isa")
 def test_every_width_and_remainder(make, p):
     for n in (2, 9, 67):
@@ -188,8 +189,8 @@ SECOND = {
 }
 
 
-@pytest.mark.parametrize("second", SECOND.values(), ids=SECOND)
-@pytest.mark.parametrize("clip", [0.4, math.inf])
+@for_each("second", SECOND.values(), ids=SECOND)
+@for_each("clip", [0.4, math.inf])
 def test_a_custom_loss_needs_its_first_derivative_only(make, second, clip):
     def formula(y, z):
         value, first, right = huber(y, z)
@@ -204,7 +205,7 @@ def test_a_custom_loss_needs_its_first_derivative_only(make, second, clip):
         np.testing.assert_allclose(ours, built_in, rtol=1e-11, atol=1e-13)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None])
+@for_each("bad", [math.nan, math.inf, -math.inf, None])
 def test_a_derivative_that_is_not_finite_moves_nothing(make, bad):
     loss, _ = custom(lambda y, z: (0.0, bad, 1.0))
     data = make(n=70)
@@ -254,7 +255,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("how", "message"), BAD)
+@for_each(("how", "message"), BAD)
 def test_bad_input_is_refused_by_name(make, how, message):
     good = {"V": np.zeros((300, 11)), "gamma": 1.0, "loss": "logistic", "clip": 1.0}
     assert_refused(message, kernels.loss_prox, make(), **(good | how))

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from adversarial import EVERY_LOSS
+from cases import for_each
 from scipy.stats import norm
 
 from dpkern.models.losses import (
@@ -69,15 +70,15 @@ def value(loss, y, z):
     return reference_block(loss, y, z)[0]
 
 
-@pytest.mark.parametrize("loss", [a for a in INSTANCES if a.name in FORMULAS], ids=repr)
-@pytest.mark.parametrize("y", [-1.0, 1.0])
+@for_each("loss", [a for a in INSTANCES if a.name in FORMULAS], ids=repr)
+@for_each("y", [-1.0, 1.0])
 def test_references_are_the_definitions(loss, y):
     z = np.linspace(-30.0, 30.0, 6_001)
     by_numpy = reference_block(loss, y, z)[0]
     np.testing.assert_allclose(by_numpy, value(loss, y, z), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", INSTANCES, ids=repr)
+@for_each("loss", INSTANCES, ids=repr)
 def test_bounds_are_the_suprema_of_the_difference_quotients(loss):
     z = np.linspace(-30.0, 30.0, 60_001)
     step = z[1] - z[0]
@@ -97,8 +98,8 @@ def test_bounds_are_the_suprema_of_the_difference_quotients(loss):
             assert largest == pytest.approx(bound, rel=relative, abs=error)
 
 
-@pytest.mark.parametrize("loss", INSTANCES, ids=repr)
-@pytest.mark.parametrize("which", [0, 1])
+@for_each("loss", INSTANCES, ids=repr)
+@for_each("which", [0, 1])
 def test_majorants_lie_above_the_loss_and_touch_it_elsewhere_too(loss, which):
     y = labels_of(loss)[which]
     z = np.linspace(-12.0, 12.0, 49)[:, np.newaxis]
@@ -117,13 +118,13 @@ def test_majorants_lie_above_the_loss_and_touch_it_elsewhere_too(loss, which):
     assert np.all(np.min(above - 0.01 * h * t**2, axis=1) < 0.0)
 
 
-@pytest.mark.parametrize("loss", INSTANCES, ids=repr)
+@for_each("loss", INSTANCES, ids=repr)
 def test_params_are_the_fields_in_order_as_floats(loss):
     assert loss.params == tuple(dataclasses.astuple(loss))
     assert all(type(value) is float for value in loss.params)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@for_each("name", LOSSES)
 def test_a_name_stands_for_the_default_instance(name):
     assert get_loss(name) == LOSSES[name]()
     assert get_loss(name).name == name
@@ -142,30 +143,28 @@ def test_losses_are_immutable_and_comparable():
     assert len({Huber(2), Huber(2.0), Logistic()}) == 2
 
 
-@pytest.mark.parametrize(
-    ("bad", "error"), [("hinge", ValueError), (Logistic, TypeError), (None, TypeError)]
-)
+@for_each(("bad", "error"), [("hinge", ValueError), (Logistic, TypeError), (None, TypeError)])
 def test_an_unknown_loss_is_refused_and_names_are_listed(bad, error):
     with pytest.raises(error) as caught:
         get_loss(bad)
     assert error is TypeError or all(name in str(caught.value) for name in LOSSES)
 
 
-@pytest.mark.parametrize(("make", "name"), POSITIVE)
-@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, -math.inf, math.nan])
+@for_each(("make", "name"), POSITIVE)
+@for_each("value", [0.0, -1.0, math.inf, -math.inf, math.nan])
 def test_parameters_must_be_positive_and_finite(make, name, value):
     with pytest.raises(ValueError, match=f"{name} must be positive and finite"):
         make(**{name: value})
 
 
-@pytest.mark.parametrize(("make", "name"), PARAMETERS)
-@pytest.mark.parametrize("value", ["1", None, True, 1j])
+@for_each(("make", "name"), PARAMETERS)
+@for_each("value", ["1", None, True, 1j])
 def test_parameters_must_be_real_numbers(make, name, value):
     with pytest.raises(TypeError, match=f"{name} must be a real number"):
         make(**{name: value})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "given"),
     [
         *((Poisson, {"low": 1.0, "high": high}) for high in (1.0, 0.0, math.inf, math.nan)),
@@ -183,7 +182,7 @@ def test_bounds_of_means_targets_and_hazards_are_checked(make, given):
         make(**given)
 
 
-@pytest.mark.parametrize("make", [Poisson, Gamma, NegativeBinomial])
+@for_each("make", [Poisson, Gamma, NegativeBinomial])
 def test_a_target_beyond_its_bounds_counts_as_the_bound(make):
     z = np.linspace(-9.0, 9.0, 101)
     loss = make(max_target=5.0)
@@ -192,7 +191,7 @@ def test_a_target_beyond_its_bounds_counts_as_the_bound(make):
         np.testing.assert_array_equal(by_numpy, reference_block(loss, np.full_like(z, bound), z))
 
 
-@pytest.mark.parametrize("loss", [one for one in INSTANCES if isinstance(one, Likelihood)])
+@for_each("loss", [one for one in INSTANCES if isinstance(one, Likelihood)])
 def test_probabilities_and_information_are_those_of_the_likelihood(loss):
     z = np.linspace(-2.5, 0.9, 35)
     if not isinstance(loss, BinaryLikelihood):  # its curvature is linear in the target

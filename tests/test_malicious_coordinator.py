@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from cases import for_each
 
 import dpkern as dpk
 
@@ -112,7 +113,7 @@ def test_a_round_shows_the_noisy_sum_alone(study):
     assert readable(total(messages), [])
 
 
-@pytest.mark.parametrize("halves", [(0, 0, 0, 1), (0, 0, 1, 1), (0, 1, 2, 3)])
+@for_each("halves", [(0, 0, 0, 1), (0, 0, 1, 1), (0, 1, 2, 3)])
 def test_silos_that_are_told_different_sums_send_nothing_readable(study, halves):
     with Attack(study) as attack:
         *_, messages = attack.open(secrets.token_bytes(32))
@@ -144,8 +145,8 @@ ATTACKS = {
 OLD = {}
 
 
-@pytest.mark.parametrize("same_nonce", [True, False])
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+@for_each("same_nonce", [True, False])
+@for_each("attack", ATTACKS.values(), ids=ATTACKS)
 def test_forged_openings_end_the_study_before_anything_is_sent(
     study, attack, same_nonce, monkeypatch
 ):

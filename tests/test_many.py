@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import for_each
 from makers import spy_on_calls
 
 import dpkern as dpk
@@ -57,8 +58,8 @@ def models(calls):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", OWN)
-@pytest.mark.parametrize("trust", ["central", "silo"])
+@for_each("name", OWN)
+@for_each("trust", ["central", "silo"])
 def test_every_run_is_the_run_by_itself(name, trust):
     if trust not in SOLVERS[name].declaration.trusts:
         return

@@ -12,6 +12,7 @@ import threading
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import assert_refused
 
 from dpkern.reference import noise
@@ -93,8 +94,8 @@ def integers(m, d=D):
 # ------------------------------------------------------------------------- sums
 
 
-@pytest.mark.parametrize("m", [2, 3, 4, 9])
-@pytest.mark.parametrize("d", [0, 1, 127, 128, 129, 1000])
+@for_each("m", [2, 3, 4, 9])
+@for_each("d", [0, 1, 127, 128, 129, 1000])
 def test_sums_are_exact(m, d):
     values = integers(m, d)
     total = unmask(masked(opened(m), values))
@@ -223,7 +224,7 @@ def three_rounds(m, make=Session):
     return leaks(rounds, values) + leaks_to_coalitions(sessions, rounds[0], values)
 
 
-@pytest.mark.parametrize("m", [2, 3, 4])
+@for_each("m", [2, 3, 4])
 def test_nothing_but_the_sum_is_readable(m):
     assert three_rounds(m) == []
 
@@ -276,7 +277,7 @@ def broken_session(kind):
 CASES = [(kind, m) for kind in BROKEN for m in (2, 3, 4) if "all pairs" not in kind or m > 2]
 
 
-@pytest.mark.parametrize(("kind", "m"), CASES)
+@for_each(("kind", "m"), CASES)
 def test_broken_masks_are_caught(kind, m):
     assert three_rounds(m, broken_session(kind))
 
@@ -372,7 +373,7 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+@for_each("forged", FORGED.values(), ids=FORGED)
 def test_forged_offers_are_refused(forged):
     sessions = offered(3)
     with pytest.raises(SessionError, match=r"must be|must hold"):
@@ -383,7 +384,7 @@ def test_forged_offers_are_refused(forged):
         sessions[0].mask(integers(3)[0], 0, BINDING)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("forged", "signer"),
     [
         ("two are swapped", "silo 'silo2'"),
@@ -405,7 +406,7 @@ def test_whose_key_has_signed_in_anothers_name_is_named(forged, signer):
         sessions[0].accept(made)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [lambda p: dict(reversed(p.items())), lambda p: {**p, "silo3": identities(4)["silo3"]}],
 )
@@ -470,7 +471,7 @@ def old_confirmations():
     return [session.accept([s.offer for s in sessions]) for session in sessions]
 
 
-@pytest.mark.parametrize("forged", CONFIRMED.values(), ids=CONFIRMED)
+@for_each("forged", CONFIRMED.values(), ids=CONFIRMED)
 def test_forged_confirmations_are_refused(forged):
     sessions = offered(3)
     offers = [session.offer for session in sessions]
@@ -486,7 +487,7 @@ def test_confirmations_before_the_offers_are_refused():
         offered(3)[0].confirm([b"", b"", b""])
 
 
-@pytest.mark.parametrize("point", [bytes(32), bytes([1]) + bytes(31), b"", b"x" * 33])
+@for_each("point", [bytes(32), bytes([1]) + bytes(31), b"", b"x" * 33])
 def test_keys_of_low_order_and_other_lengths_are_refused(point):
     sessions = offered(2)
     context = (sessions[0]._roster.digest, NONCE, AGREED)
@@ -498,7 +499,7 @@ def test_keys_of_low_order_and_other_lengths_are_refused(point):
 # ------------------------------------------------------------------------------- rounds
 
 
-@pytest.mark.parametrize("number", [3, 2, 0, 1 << 64, 1 << 200])
+@for_each("number", [3, 2, 0, 1 << 64, 1 << 200])
 def test_a_round_is_masked_once(number):
     session = opened(2)[0]
     session.mask(integers(2)[0], 3, BINDING)
@@ -596,7 +597,7 @@ def test_a_roster_has_distinct_keys_of_at_least_two_silos():
 # ------------------------------------------------------------------------------ secrets
 
 
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+@for_each("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_sessions_are_not_copied_or_pickled(duplicate):
     for session in (offered(2)[0], opened(2)[0]):
         assert_refused("TypeError: pickled or copied", duplicate, session)

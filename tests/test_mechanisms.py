@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makers import assert_refused
@@ -63,8 +64,8 @@ def test_noiseless_grid_is_the_finest_whose_sums_are_exact(n, clip, dim):
     assert q == finest_grid(n, clip)
 
 
-@pytest.mark.parametrize("exponent", [-300, -12, 0, 7, 300])
-@pytest.mark.parametrize("dim", [1, 4, 1024])
+@for_each("exponent", [-300, -12, 0, 7, 300])
+@for_each("dim", [1, 4, 1024])
 def test_grid_comparisons_are_exact_at_their_boundaries(exponent, dim):
     # q sqrt(d) = C 2^-12 is allowed, one unit in the last place less of C is not
     clip = 2.0**exponent
@@ -91,7 +92,7 @@ def test_the_largest_tolerable_grid_is_allowed_and_the_next_refused():
         choose_grid(n=1, clip=1.0, dim=2, sigma=2.0**27)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "cause"),
     [
         ({"n": 2**48, "clip": 1.0, "dim": 1}, "the sum of n = "),
@@ -280,8 +281,8 @@ def test_without_noise_the_sum_leaves_unchanged_and_unguaranteed(source):
     assert ledger.n_draws == 0
 
 
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
-@pytest.mark.parametrize("exponent", [-60, -20, -12])
+@for_each("neighbours", ["replace_one", "add_remove"])
+@for_each("exponent", [-60, -20, -12])
 def test_sums_that_are_rounded_once_are_charged_for_the_rounding(exponent, neighbours):
     """Each coordinate of a difference moves by up to q: q sqrt(d) in norm, for the grid of the
     release, which is the kernel's own or a coarser one."""
@@ -403,7 +404,7 @@ def test_totals_of_the_wrong_form_are_refused(source, total, message):
     assert len(ledger) == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "message"),
     [
         ({"mu": 0.0}, r"mu must .*got 0"),
@@ -452,7 +453,7 @@ def test_noise_of_the_real_kernel_is_fresh_each_round_and_has_the_stated_std():
     assert ledger.n_draws == 16000
 
 
-@pytest.mark.parametrize("exponent", [-400, -20, 0, 400])
+@for_each("exponent", [-400, -20, 0, 400])
 def test_on_grid_accepts_whole_steps_up_to_2_to_the_52_and_nothing_else(exponent):
     q = 2.0**exponent
     whole = np.array([0.0, -0.0, 1.0, -1.0, 2.0**52, -(2.0**52), 12345.0]) * q
@@ -486,7 +487,7 @@ def test_no_gaussian_sum_is_released_under_the_trust_in_a_shuffler():
         )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", range(40))
 def test_grids_of_many_sizes_are_those_of_each(seed):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 2 ** rng.integers(2, 20), 50).tolist() if seed % 2 else range(1, 300)

@@ -9,6 +9,7 @@ import inspect
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import for_each
 from makers import peak_memory
 
 import dpkern as dpk
@@ -70,7 +71,7 @@ def test_a_fit_takes_a_tenth_of_its_input_and_16_bytes_a_row_at_most(records, so
         assert peak <= (most if not dense else 3.0 * dense + 80 * N), layout
 
 
-@pytest.mark.parametrize("rounds", [6, 60])
+@for_each("rounds", [6, 60])
 def test_a_wide_sparse_fit_takes_200_bytes_a_column(rounds):
     rng, d = np.random.default_rng(0), 200_000
     where = np.repeat(np.arange(600), 10), rng.integers(0, d, 6000)

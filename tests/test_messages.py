@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makers import assert_refused
@@ -139,7 +140,7 @@ def test_sum_of_messages_has_one_noise_and_equals_the_exact_sum_of_rounded_ones(
     assert values[0, 0] == 0.1
 
 
-@pytest.mark.parametrize("per_silo", [False, True])
+@for_each("per_silo", [False, True])
 def test_every_message_has_noise_of_its_own_and_of_the_stated_std(per_silo):
     d, m = 5000, 3
     mechanism, ledger = messages(0.5, dim=d, per_silo=per_silo)
@@ -166,7 +167,7 @@ def test_values_that_no_grid_holds_are_clamped_and_never_raise(still, bad):
         assert (reached < 1e6) == math.isnan(bad)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1.7e308])
+@for_each("bad", [math.nan, math.inf, -math.inf, 1.7e308])
 def test_values_that_no_grid_holds_raise_no_floating_point_error(bad):
     """A user may turn warnings into errors: whether one comes would tell of the records."""
     mechanism, _ = messages(per_silo=True)
@@ -187,7 +188,7 @@ def test_starts_of_their_own_have_a_sensitivity_of_their_own():
     assert ledger.mu_squared() <= 3
 
 
-@pytest.mark.parametrize("per_silo", [False, True])
+@for_each("per_silo", [False, True])
 def test_without_a_budget_the_ledger_says_that_nothing_protects(per_silo):
     mechanism, ledger = messages(None, per_silo=per_silo)
     values = np.array([[0.1, 0.2, 0.3], [1.0, -1.0, 0.5]])
@@ -262,7 +263,7 @@ def test_every_step_starts_on_the_grid_and_has_fresh_noise():
     assert np.all(noise / q == np.rint(noise / q))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "cause"),
     [
         ({"l2": 0.0}, "local steps that contract"),
@@ -327,7 +328,7 @@ def test_laplace_noise_has_its_law_and_no_guarantee():
     assert "no guarantee" in " ".join(result.privacy.notes)
 
 
-@pytest.mark.parametrize("per_silo", [True, False])
+@for_each("per_silo", [True, False])
 def test_capped_releases_of_any_sensitivities_are_one_series(per_silo):
     """Every release has the noise of its own sensitivity, and a record pays for some of them."""
     ledger = Ledger()

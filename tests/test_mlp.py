@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -42,10 +43,7 @@ NETWORKS = {
 }
 
 
-@pytest.fixture(params=NETWORKS.values(), ids=NETWORKS)
-def net(request):
-    """Layers, activation and loss, as arguments of the kernel."""
-    return request.param
+every_net = for_each("net", NETWORKS.values(), ids=NETWORKS)
 
 
 def labelled(data, net, seed=3):
@@ -201,6 +199,7 @@ def test_a_sum_is_that_of_its_records_for_any_order_silos_and_threads(
         np.testing.assert_array_equal(silos.sum(axis=0), together[0])
 
 
+@every_net
 def test_one_records_part_is_an_integer_outer_product_in_every_layer(net, steps, records_of, part):
     data = records_of(net, n=40, p=6, m=1)
     w = parameters(data, net)[0]
@@ -224,6 +223,7 @@ def test_no_bit_depends_on_threads(net, clip, records_of):
 
 
 @pytest.mark.isa
+@every_net
 def test_fused_instruction_sets_give_the_same_bits(net, records_of):
     data = records_of(net, n=700, p=77, affine=True)
     w = parameters(data, net, scale=0.1)
@@ -253,8 +253,8 @@ ADVERSARIAL = [
 CLIPS = [2.0**-300, 0.1, math.nextafter(25 / 64, 0.0), math.pi, 2.0**300]
 
 
-@pytest.mark.parametrize("flush", [0, FLUSH])
-@pytest.mark.parametrize("net", ADVERSARIAL, ids=lambda net: f"{net['layers']}")
+@for_each("flush", [0, FLUSH])
+@for_each("net", ADVERSARIAL, ids=lambda net: f"{net['layers']}")
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_adds_more_than_the_clip_over_all_layers(
     flush, net, longer, control_bits, bare_records
@@ -427,7 +427,7 @@ def test_clipped_differences_telescope(net, records_of):
     np.testing.assert_array_equal(kernels.mlp_difference(data, path[0], path[0], **how), 0.0)
 
 
-@pytest.mark.parametrize("clip", [0.3, 10.0])
+@for_each("clip", [0.3, 10.0])
 @pytest.mark.usefixtures("isa")
 def test_a_gradient_that_is_not_finite_at_one_point_counts_as_zero_there(clip, make):
     net = {"layers": (16, 3, 1), "activation": "relu", "loss": "squared"}
@@ -446,7 +446,7 @@ def test_a_gradient_that_is_not_finite_at_one_point_counts_as_zero_there(clip, m
     assert not np.any(kernels.mlp_difference(data, over, 2.0 * over, clip=clip, **how)[1])
 
 
-@pytest.mark.parametrize("hidden", [1, 2, 40])
+@for_each("hidden", [1, 2, 40])
 @pytest.mark.usefixtures("isa")
 def test_blocks_that_cancel_leave_a_difference_within_the_clip(hidden, longer, bare_records):
     """Truncation of two blocks may lengthen their sum; the step is as coarse as it may be. Half of
@@ -541,6 +541,7 @@ def test_more_records_than_are_held_at_a_time(records_of, steps):
     whole(kernels.mlp_gradient(data, w, clip=0.5, **net), unit(data, net, 0.5), steps)
 
 
+@every_net
 def test_a_stated_number_of_records_chooses_the_grid_and_32_times_as_many_are_exact(
     net, records_of, part, steps
 ):
@@ -555,7 +556,8 @@ def test_a_stated_number_of_records_chooses_the_grid_and_32_times_as_many_are_ex
     np.testing.assert_allclose(together, ref.mlp_gradient(data, w, **how), atol=1e-5)
 
 
-@pytest.mark.parametrize("points", [1, 2])
+@for_each("points", [1, 2])
+@every_net
 def test_sums_of_more_records_than_were_said_are_exact_until_they_are_clamped(
     points, net, records_of, part, steps
 ):
@@ -592,6 +594,7 @@ def test_sums_of_more_records_than_were_said_are_exact_until_they_are_clamped(
     assert sum(int(v) ** 2 for v in moved[0]) * Fraction(step) ** 2 <= Fraction(0.4) ** 2
 
 
+@every_net
 def test_the_size_of_a_minibatch_does_not_move_the_grid(net, steps, records_of):
     """Under Poisson sampling it is private."""
     data = records_of(net, n=150, m=1)
@@ -618,6 +621,7 @@ def test_a_coarser_grid_rounds_the_exact_sum_once_ties_to_even(net, steps, recor
             assert list(whole(rounded[j], grid[j], steps)) == nearest
 
 
+@every_net
 def test_a_weight_scales_every_record_of_its_silo(net, records_of):
     data = records_of(net, m=2)
     w, weight = parameters(data, net), np.array([0.25, 0.0])
@@ -664,7 +668,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("how", "message"), BAD)
+@for_each(("how", "message"), BAD)
 def test_bad_input_is_refused_by_name(how, message, make):
     data = make()
     data.classes = np.array([-1, 1])

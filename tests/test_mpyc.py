@@ -19,6 +19,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import assert_refused
 
 import dpkern as dpk
@@ -356,7 +357,7 @@ def sent_by_silo_1(steps, answers, threshold=2):
         mesh.close()
 
 
-@pytest.mark.parametrize("others", [[], [0]])
+@for_each("others", [[], [0]])
 def test_whoever_left_first_or_since_then_is_named(others):
     """A silo may see that another has left before it sees why: that the analyst has."""
     names = (ANALYST, *(f"s{j}" for j in range(SILOS)))
@@ -374,7 +375,7 @@ def test_whoever_left_first_or_since_then_is_named(others):
     assert message == f"s0: left the study, while {ANALYST} sent nothing"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("owners", "told"),
     [(["s2"], "s2 says to be s0"), (["s0", "s0"], "more than one says to be s0")],
 )
@@ -395,7 +396,7 @@ def test_a_caller_that_says_anothers_name_is_named(owners, told):
     assert f"no message within 0.2 s, while {told}: start each with its own name" in message
 
 
-@pytest.mark.parametrize("told", [b"\1", b"\1\xff\2", b"\2", b""])
+@for_each("told", [b"\1", b"\1\xff\2", b"\2", b""])
 def test_whoever_left_since_others_did_is_not_named(told):
     """Silo 3 says whom it lost before it leaves; names of nobody, or of this party, say nothing."""
     names = (ANALYST, *(f"s{j}" for j in range(SILOS)))
@@ -448,7 +449,7 @@ def test_nobody_opens_a_sum_before_all_are_at_it():
     assert sorted(len(messages) for messages in sent.values()) == [2, 2, 3, 3]  # T others
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("shares", "message"),
     [
         ([b""], "more or fewer numbers than the sum"),
@@ -465,7 +466,7 @@ def test_shares_that_cannot_be_read_are_refused(shares, message):
     assert message in str(error)
 
 
-@pytest.mark.parametrize("size", [0, 1, 16, 17, 18, 1000])
+@for_each("size", [0, 1, 16, 17, 18, 1000])
 def test_integers_of_all_silos_fit_into_elements(size):
     for silos in (1, 4, 255):
         for value in (-(2**63), 2**63 - 1):

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import assert_refused
 from pairwise import pairwise
 
@@ -53,7 +54,7 @@ def test_direction_agrees_with_its_reference(size, spectrum):
         assert np.linalg.norm(ours - theirs) <= 20 * d * U * condition * np.linalg.norm(theirs)
 
 
-@pytest.mark.parametrize("spectrum", SPECTRA.values(), ids=SPECTRA)
+@for_each("spectrum", SPECTRA.values(), ids=SPECTRA)
 def test_direction_solves_the_truncated_system(spectrum):
     for m, d in SIZES:
         H, g = matrices(m, d, spectrum, seed=1)
@@ -81,7 +82,7 @@ def test_above_the_floor_nothing_depends_on_it():
     np.testing.assert_allclose(at_one, np.linalg.solve(H, g[..., None])[..., 0], rtol=1e-12)
 
 
-@pytest.mark.parametrize("case", ["well-conditioned", "indefinite"])
+@for_each("case", ["well-conditioned", "indefinite"])
 def test_only_the_lower_triangle_is_read(case):
     H, g = matrices(3, 9, SPECTRA[case])
     p = kernels.newton_direction(H, g, floor=FLOOR)
@@ -89,8 +90,8 @@ def test_only_the_lower_triangle_is_read(case):
     np.testing.assert_array_equal(kernels.newton_direction(H, g, floor=FLOOR), p)
 
 
-@pytest.mark.parametrize("case", ["well-conditioned", "indefinite"])
-@pytest.mark.parametrize("exponent", [-900, -500, 500, 900])
+@for_each("case", ["well-conditioned", "indefinite"])
+@for_each("exponent", [-900, -500, 500, 900])
 def test_powers_of_two_on_both_sides_cancel_at_any_magnitude(case, exponent):
     H, g = matrices(2, 12, SPECTRA[case])
     p = kernels.newton_direction(H, g, floor=FLOOR)
@@ -108,8 +109,8 @@ def test_a_floor_far_from_the_matrix_is_no_trouble():
     assert np.all(np.isfinite(kernels.newton_direction(H @ H * 1e300, g, floor=5e-324)))
 
 
-@pytest.mark.parametrize("case", ["well-conditioned", "indefinite"])
-@pytest.mark.parametrize("d", [7, 130])
+@for_each("case", ["well-conditioned", "indefinite"])
+@for_each("d", [7, 130])
 def test_same_bits_for_any_threads(case, d):
     H, g = matrices(9, d, SPECTRA[case])
     alone = kernels.newton_direction(H, g, floor=FLOOR, n_threads=1)
@@ -175,7 +176,7 @@ BAD_INPUT = [
 ]
 
 
-@pytest.mark.parametrize(("how", "message"), BAD_INPUT)
+@for_each(("how", "message"), BAD_INPUT)
 def test_bad_input_is_refused_by_name(how, message):
     given = {"H": np.zeros((3, 4, 4)), "g": np.ones((3, 4)), "floor": 0.5} | how
     assert_refused(message, kernels.newton_direction, given.pop("H"), given.pop("g"), **given)
@@ -195,7 +196,7 @@ def test_inputs_of_any_real_dtype_and_order_are_taken_and_left_alone():
     np.testing.assert_array_equal(g, kept[1])
 
 
-@pytest.mark.parametrize("d", [2, 5, 8, 40])
+@for_each("d", [2, 5, 8, 40])
 def test_where_every_eigenvalue_is_below_the_floor_the_gradient_is_divided_by_it(d):
     """In memory that others have written to: LAPACK reads some of it for an empty interval."""
     rng = np.random.default_rng(d)

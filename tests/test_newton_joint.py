@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from cases import for_each
 from scipy import optimize
 
 import dpkern as dpk
@@ -21,7 +22,7 @@ def pair(a, b, a2, b2, c, G, h):
     return G * (a * a + a2 * a2 + 2 * a * a2 * c) / 4 + h * (b * b + b2 * b2 - 2 * b * b2 * c * c)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@for_each("seed", range(25))
 def test_the_charge_is_the_largest_value_from_a_ratio_of_three_on(seed):
     rng = np.random.default_rng(seed)
     h = rng.uniform(0.1, 2.0)
@@ -53,8 +54,8 @@ def released(trust="central", **how):
 LOSSES = ["logistic", "smoothed_hinge", "squared_hinge"]
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
-@pytest.mark.parametrize("coarse", [False, True])
+@for_each("trust", ["central", "silo"])
+@for_each("coarse", [False, True])
 def test_adversarial_pairs_come_near_the_charge_and_never_above_it(trust, coarse):
     """Sums of the kernels, on the grids of the run, of data sets that differ in one record."""
     gradient, hessian = released(trust).privacy.releases
@@ -101,7 +102,7 @@ def test_the_noise_of_hessians_is_smaller_by_the_root_of_two_for_the_same_certif
     assert hessian.std * math.sqrt(0.2 / run.n_rounds) == pytest.approx(0.2, rel=2e-3)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "how",
     [
         {"neighbours": "add_remove", "public_size": (300, 300)},
@@ -113,7 +114,7 @@ def test_other_runs_are_charged_what_a_hessian_moves_alone(how):
     assert BESIDE not in hessian.what
 
 
-@pytest.mark.parametrize(("ratio", "smaller"), [(2.9, False), (3.1, True), (None, False)])
+@for_each(("ratio", "smaller"), [(2.9, False), (3.1, True), (None, False)])
 def test_hessians_add_less_beside_enough_gradients_alone(ratio, smaller):
     channel = Channel(Ledger(), NoiseStream(0), SEEN_BY["central"], "replace_one", None, None)
     beside = None if ratio is None else math.sqrt(ratio)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.stats
+from cases import for_each
 
 import dpkern as dpk
 from dpkern import kernels
@@ -52,7 +53,7 @@ def mechanism(budget=BUDGET, neighbours="replace_one", **changes):
 # ---------------------------------------------------------------------------------- the guarantee
 
 
-@pytest.mark.parametrize("mu", [1e-3, 0.03, 0.3, 2.0, 30.0])
+@for_each("mu", [1e-3, 0.03, 0.3, 2.0, 30.0])
 def test_delta_of_gaussian_dp_is_an_upper_bound_for_any_argument(mu):
     with mp.workdps(60):
         for x in (-30.0, -1.0, -0.01, -1e-9, 0.0, 1e-9, 1e-3, 0.01, 0.1, 1.0, 5.0):
@@ -64,7 +65,7 @@ def test_delta_of_gaussian_dp_is_an_upper_bound_for_any_argument(mu):
     assert _delta(np.array([-math.inf]), mu)[0] == 1.0
 
 
-@pytest.mark.parametrize("directions", [1, 2, 6])
+@for_each("directions", [1, 2, 6])
 def test_tail_of_chi_is_within_the_error_that_is_counted(directions):
     ends = np.linspace(0.1, 38.0, 60)
     found = scipy.special.gammaincc(0.5 * directions, 0.5 * ends**2)
@@ -74,8 +75,8 @@ def test_tail_of_chi_is_within_the_error_that_is_counted(directions):
             assert abs(tail - exact) <= exact * mp.mpf(2) ** -36 + mp.mpf(10) ** -307
 
 
-@pytest.mark.parametrize("directions", [1, 2, 6])
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0])
+@for_each("directions", [1, 2, 6])
+@for_each("epsilon", [0.1, 0.5, 1.0, 2.0])
 def test_delta_is_the_stated_expectation_rounded_up(directions, epsilon):
     one = law(directions=directions)
 
@@ -502,7 +503,7 @@ def test_certificate_gives_the_budget_back_and_any_other_delta():
         assert people.epsilon(1e-5) > 2.0 * certificate.epsilon(1e-5)
 
 
-@pytest.mark.parametrize("compose", [compose_sequential, compose_parallel])
+@for_each("compose", [compose_sequential, compose_parallel])
 def test_a_group_moves_gaussian_releases_beside_a_minimiser_too(compose):
     """A group of r records changes a mu-GDP release as r mu would, whatever it is composed with."""
     gaussian = dpk.solve(
@@ -614,7 +615,7 @@ class Unknown(Logistic):
     kappa = math.inf
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "of_records", "message"),
     [
         ({"budget": dpk.Budget(mu=0.5)}, {}, "budget must be given as epsilon and delta"),

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import for_each
 from makers import assert_refused
 from scipy import stats
 
@@ -189,8 +190,8 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("add_remove", [False, True])
+@for_each("kind", KINDS, ids=str)
+@for_each("add_remove", [False, True])
 def test_canaries_join_the_records_and_are_known_by_their_rows(kind, add_remove):
     kind, rng = dict(kind), np.random.default_rng(0)
     X = rng.standard_normal((50, 20)).astype(kind.pop("dtype", np.float64))
@@ -337,7 +338,7 @@ def test_nothing_certified_is_not_refuted(monkeypatch):
     assert "certified  nothing" in str(found)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "message"),
     [
         ({"model": dpk.MLP((5,))}, "TypeError: model must be an Oracle of your own, got MLP"),

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import for_each
 from makers import Logistic, assert_refused
 
 import dpkern as dpk
@@ -39,7 +40,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("mlp", "kind"), CASES, ids=str)
+@for_each(("mlp", "kind"), CASES, ids=str)
 def test_the_kernels_gradient_and_that_of_records_are_the_derivative_of_the_losses(mlp, kind):
     data = make_data(kind, row_bound=1.5)
     w = mlp.start(data)
@@ -63,7 +64,7 @@ def test_the_start_is_a_function_of_the_seed_and_of_public_sizes():
     assert 0.45 < np.abs(layer).max() <= 0.5  # 4 inputs
 
 
-@pytest.mark.parametrize(("mlp", "kind"), CASES, ids=str)
+@for_each(("mlp", "kind"), CASES, ids=str)
 def test_a_fitted_perceptron_predicts_also_from_a_file(mlp, kind, tmp_path):
     data = make_data(kind)
     result = dpk.solve(
@@ -125,7 +126,7 @@ class Writer(Logistic):
         return X @ w
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("solver", "trust"),
     [
         *itertools.product(
@@ -158,7 +159,7 @@ def test_a_users_model_is_not_kept_in_a_file_and_says_so(tmp_path):
     assert dpk.load(tmp_path / "again.npz").oracle == load_oracle({"name": "my logistic"})
 
 
-@pytest.mark.parametrize(("mlp", "kind"), CASES, ids=str)
+@for_each(("mlp", "kind"), CASES, ids=str)
 def test_probabilities_are_those_that_the_loss_is_the_logarithm_of(mlp, kind):
     data = make_data(kind)
     how = {"budget": None, "rounds": 2, "step_size": 0.3}
@@ -176,7 +177,7 @@ def test_probabilities_are_those_that_the_loss_is_the_logarithm_of(mlp, kind):
     np.testing.assert_allclose(-np.log(of_label), mlp.losses(result.w, rows, data.y), rtol=1e-9)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("method", "value", "message"),
     [
         ("dim", 4.0, "TypeError: dim of 'my logistic' must be an integer, got 4.0"),
@@ -207,7 +208,7 @@ def test_gradients_of_the_wrong_shape_are_refused_by_name():
         dpk.solve("spider", make_data("classification"), budget=None, model=Wrong(), step_size=0.1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "message"),
     [
         ({"hidden": 64}, "TypeError: hidden"),
@@ -249,8 +250,8 @@ def test_models_and_data_that_do_not_fit_are_refused():
 WIDTHS = [3, 100, 8193, 20_011]  # np.einsum works in chunks of 8 192
 
 
-@pytest.mark.parametrize("p", WIDTHS)
-@pytest.mark.parametrize("options", [{}, {"intercept": True}, {"affine": True}, {"sparse": True}])
+@for_each("p", WIDTHS)
+@for_each("options", [{}, {"intercept": True}, {"affine": True}, {"sparse": True}])
 def test_an_effective_row_and_its_margin_are_functions_of_the_row_alone(p, options):
     rng = np.random.default_rng(p)
     X = rng.standard_normal((6, p))
@@ -275,7 +276,7 @@ def test_an_effective_row_and_its_margin_are_functions_of_the_row_alone(p, optio
         np.testing.assert_array_equal(transform.margins(rows[places], w), margins[places])
 
 
-@pytest.mark.parametrize("p", WIDTHS)
+@for_each("p", WIDTHS)
 def test_a_clipped_vector_is_a_function_of_the_vector_alone(p):
     G = np.random.default_rng(p).standard_normal((6, p))
     together = clipped(G, 1.0)
@@ -295,7 +296,7 @@ class LastBit(Oracle):
         return (2.0 * bits - 1.0)[:, np.newaxis]
 
 
-@pytest.mark.parametrize("p", WIDTHS)
+@for_each("p", WIDTHS)
 def test_a_record_more_moves_the_sum_of_a_users_model_by_the_clip_norm(p):
     rng = np.random.default_rng(0)
     how = {"clip": 1.0, "grid": np.array([2.0**-20]), "silo_weight": None, "rows": None}
@@ -364,7 +365,7 @@ class OfPairs(Logistic):
         return X * (1.0 + (strange & X.any(axis=1)).any())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("oracle", "p", "where"),
     [
         (Distinct(), 4, "beside copies of records"),
@@ -385,7 +386,7 @@ def test_the_check_finds_gradients_that_depend_on_neighbours_or_places(oracle, p
     assert_refused(message, check_gradients, oracle, data)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@for_each("dtype", [np.float32, np.float64])
 def test_the_check_passes_sparse_gradients_of_records_by_themselves(dtype):
     class Rows(Logistic):
         def gradients(self, w, X, y):
@@ -404,7 +405,7 @@ def test_the_check_finds_gradients_that_are_not_numbers():
         check_gradients(Broken(), make_data("classification", n=12, p=4, row_bound=1.0))
 
 
-@pytest.mark.parametrize("p", [4, 8193])
+@for_each("p", [4, 8193])
 def test_the_check_passes_gradients_of_records_by_themselves(p):
     class Alone(Logistic):
         def gradients(self, w, X, y):
@@ -415,7 +416,7 @@ def test_the_check_passes_gradients_of_records_by_themselves(p):
     check_gradients(Alone(), make_data("classification", n=12, p=p, row_bound=1.0), trials=10)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
+@for_each("sparse", [False, True])
 def test_sums_over_records_alone_are_their_gradients(sparse):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20, 4)) * (rng.random((20, 4)) < 0.5)

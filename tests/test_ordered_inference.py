@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
+from cases import few_seeds, for_each
 from makers import BUDGET, assert_refused, replay_releases
 from scipy.special import expit
 
@@ -22,7 +23,7 @@ CUTS = np.array([-1.0, 0.2, 1.0])
 SLOPES = np.array([1.5, -1.0, 0.5])
 TRUTH = np.append(CUTS, SLOPES)
 MODELS = {"all": dpk.AllThreshold(), "likelihood": CumulativeLogit()}
-each_model = pytest.mark.parametrize("form", MODELS)
+each_model = for_each("form", MODELS)
 
 
 def records(n=4000, seed=0):
@@ -134,7 +135,7 @@ def test_weights_of_far_rows_leave_the_model_what_it_is(form):
 
 
 @pytest.fixture
-def releases(monkeypatch):
+def replay(monkeypatch):
     return replay_releases(monkeypatch, GaussianSum, GaussianHessian)
 
 
@@ -146,17 +147,18 @@ def extremes(rng):
     return rows[rng.integers(len(rows))], rng.integers(4), rng.choice([0.0, 0.5, 1.0]), offset
 
 
+@few_seeds(15, 60)
 @each_model
 @pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_no_record_moves_a_sum_by_more_than_is_charged(releases, neighbours, weighted, form):
+def test_no_record_moves_a_sum_by_more_than_is_charged(replay, neighbours, weighted, form, seeds):
     """All releases at the same released numbers, in rational arithmetic."""
-    made, replayed = releases
+    made, replayed = replay
     how = {"row_bound": 1.5, "feature_range": None, "neighbours": neighbours}
     how["model"] = MODELS[form]
     how |= {"public_size": 60} if neighbours == "add_remove" else {}
     largest = {}
-    for seed in range(60):
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         n = 60 if seed % 2 else 2  # a record beside one, or among others
         X, y = records(n, seed)
@@ -180,13 +182,14 @@ def test_no_record_moves_a_sum_by_more_than_is_charged(releases, neighbours, wei
             share = sum((step**2 for step in steps), Fraction(0)) / Fraction(sensitivity) ** 2
             assert share <= 1, what
             largest[what] = max(largest.get(what, 0), share)
-    assert all(share > Fraction(1, 100) for share in largest.values()), largest
+    tight = all(share > Fraction(1, 100) for share in largest.values())
+    assert tight or len(seeds) < 60, largest
 
 
 @each_model
-def test_rows_at_thresholds_are_cut_whatever_they_are(releases, monkeypatch, form):
+def test_rows_at_thresholds_are_cut_whatever_they_are(replay, monkeypatch, form):
     """All of a record together, to the norm that is charged."""
-    made, _ = releases
+    made, _ = replay
     rows = ordered_estimation._curvature_rows
 
     def longer(*given):
@@ -204,8 +207,8 @@ def test_rows_at_thresholds_are_cut_whatever_they_are(releases, monkeypatch, for
 
 
 @each_model
-def test_sums_depend_on_no_order_of_the_records(releases, form):
-    made, _ = releases
+def test_sums_depend_on_no_order_of_the_records(replay, form):
+    made, _ = replay
     X, y = records(333)
     fit(X, y, model=MODELS[form])
     first, order = list(made), np.random.default_rng(1).permutation(len(X))
@@ -216,7 +219,7 @@ def test_sums_depend_on_no_order_of_the_records(releases, form):
 
 
 @each_model
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 def test_certificates_have_every_release(neighbours, form):
     X, y = records(500)
     how = {} if neighbours == "replace_one" else {"public_size": 500}
@@ -453,7 +456,7 @@ def test_the_command_line_fits_ordered_classes(tmp_path, capsys):
     assert "--loss must be another than ordered with --hidden" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("form", ["thresholds", "likelihood"])
+@for_each("form", ["thresholds", "likelihood"])
 def test_estimators_of_ordered_classes_have_a_summary(form):
     X, y = records()
     how = {"classes": range(4), "feature_range": (-1.0, 1.0), "random_state": 0, "form": form}

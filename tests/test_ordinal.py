@@ -15,6 +15,7 @@ from adversarial import (
     random_cases,
     rows,
 )
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makers import BUDGET, assert_refused
@@ -86,8 +87,8 @@ def test_two_classes_are_logistic_regression_with_an_intercept(make, bare_record
     np.testing.assert_allclose(ours, np.add.reduceat(each, data.offsets[:-1]), rtol=1e-9)
 
 
-@pytest.mark.parametrize("flush", [0, FLUSH])
-@pytest.mark.parametrize("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
+@for_each("flush", [0, FLUSH])
+@for_each("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
 @pytest.mark.usefixtures("isa")
 def test_one_record_of_a_class_adds_no_more_than_the_clip(
     flush, options, bare_records, longer, control_bits
@@ -150,7 +151,7 @@ def test_what_a_record_of_a_class_adds_depends_on_no_other(make):
         np.testing.assert_array_equal(found, alone)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "message"),
     [
         ({"classes": 1}, "classes must be at least 2"),
@@ -220,7 +221,7 @@ def test_weights_and_offsets_of_ordered_records_enter_the_fit():
     assert_refused(refused, dpk.solve, "spider", weighted, budget=None, model=MODEL)
 
 
-@pytest.mark.parametrize("classes", [2, 3, K])
+@for_each("classes", [2, 3, K])
 def test_probabilities_are_differences_of_those_above_thresholds(classes, tmp_path):
     data = ordered_silos(classes=classes)
     result = dpk.solve("auto", data, budget=BUDGET, model=MODEL, rng=0)
@@ -280,8 +281,8 @@ def test_a_probit_sum_over_thresholds_is_summed_too():
 # ------------------------------------------------------------------------------ what is released
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("trust", ["central", "silo"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 def test_certificates_count_the_classes_and_the_gradients(trust, neighbours):
     data = ordered_silos(m=3)
     how = {"trust": trust, "neighbours": neighbours, "rounds": 7, "model": MODEL}
@@ -353,7 +354,7 @@ def test_predictions_are_not_worse_than_the_rates(classes, power):
     assert np.mean(losses) <= best + 0.01 + 3.0 * np.std(losses) / math.sqrt(20)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "solver"),
     [
         ({}, "newton_inference"),

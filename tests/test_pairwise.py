@@ -3,14 +3,14 @@
 import itertools
 import math
 
-import pytest
-from pairwise import ROWS, covering, groups_of, pairwise
+from cases import for_each
+from pairwise import ROWS, covering, design, groups_of
 
 DESIGNS = [(4,), (3, 5), (2,) * 10, (3, 2, 2, 2, 2, 2, 5), (13, 7, 2, 3), (1, 4, 1, 3)]
 
 
-@pytest.mark.parametrize("sizes", DESIGNS, ids=str)
-@pytest.mark.parametrize("strength", [1, 2, 3])
+@for_each("sizes", DESIGNS, ids=str)
+@for_each("strength", [1, 2, 3])
 def test_every_combination_of_any_factors_occurs_in_few_cases(sizes, strength):
     groups = groups_of(range(len(sizes)), strength)
     cases = covering(sizes, groups)
@@ -23,18 +23,8 @@ def test_every_combination_of_any_factors_occurs_in_few_cases(sizes, strength):
     assert covering.__wrapped__(sizes, groups) == cases
 
 
-def parameters(*shared, **factors):
-    """Arguments, cases and ids that a test is given."""
-
-    def test():
-        pass
-
-    (mark,) = [m for m in pairwise(*shared, **factors)(test).pytestmark if m.name != "usefixtures"]
-    return *mark.args, mark.kwargs["ids"]
-
-
 def test_parts_of_a_layout_are_factors_of_their_own_and_one_argument():
-    names, cases, ids = parameters("layout", clip=[0.5, math.inf], net={"small": (3,), "": (4,)})
+    names, cases, ids = design("layout", clip=[0.5, math.inf], net={"small": (3,), "": (4,)})
     assert names == ["layout", "clip", "net"]
     assert len(set(ids)) == len(cases) < 2**7
     for parts in itertools.combinations(ROWS.values(), 3):

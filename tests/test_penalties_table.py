@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from cases import for_each
 
 from dpkern import kernels
 from dpkern.models.penalties import (
@@ -56,7 +57,7 @@ INSTANCES = [
 ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("penalty", "text"),
     [
         (L2(1e-3) + L1(0.01), "L2(0.001) + L1(0.01)"),
@@ -74,7 +75,7 @@ def test_every_row_has_a_formula_here():
     assert set(TABLE) == set(FORMULAS)
 
 
-@pytest.mark.parametrize("penalty", INSTANCES, ids=repr)
+@for_each("penalty", INSTANCES, ids=repr)
 def test_bounds_are_the_extremes_of_the_second_difference_quotients(penalty):
     x = np.linspace(-5.0, 5.0, 10_001)  # with a node at the kink
     step = x[1] - x[0]
@@ -94,7 +95,7 @@ def test_bounds_are_the_extremes_of_the_second_difference_quotients(penalty):
         assert curvatures.max() == pytest.approx(penalty.smoothness, abs=1e-5)
 
 
-@pytest.mark.parametrize("penalty", INSTANCES, ids=repr)
+@for_each("penalty", INSTANCES, ids=repr)
 def test_params_and_parameters_are_the_fields_but_the_strength_as_floats(penalty):
     names = [f.name for f in dataclasses.fields(penalty)]
     assert ["strength", *penalty.parameters] == names
@@ -135,7 +136,7 @@ def test_equal_means_the_same_class_and_parameters():
     assert L1() == L1() != NonNegative()
 
 
-@pytest.mark.parametrize("penalty", DEFAULTS, ids=repr)
+@for_each("penalty", DEFAULTS, ids=repr)
 def test_a_name_stands_for_the_default_instance(penalty):
     assert get_penalty(penalty.name) == penalty
 
@@ -145,7 +146,7 @@ def test_a_name_whose_parameters_have_no_default_is_refused():
         get_penalty("group_lasso")
 
 
-@pytest.mark.parametrize("penalty", INSTANCES, ids=repr)
+@for_each("penalty", INSTANCES, ids=repr)
 def test_the_value_of_a_point_is_the_formula(penalty):
     for x in (-7.0, -1.0, -0.3, 0.0, 0.25, 1.0, 2.0, 5.0):
         formula = float(FORMULAS[penalty.name](np.array([x]), **penalty.parameters)[0])
@@ -174,7 +175,7 @@ def test_the_value_of_a_vector_is_the_formula():
     assert Simplex(19.0)(np.abs(x)) == 0.0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("constraint", "edge"),
     [
         (L2Ball(5e3), np.array([3e3, 4e3])),
@@ -205,13 +206,13 @@ def test_an_unknown_name_is_refused_and_the_names_are_listed():
     assert all(name in str(caught.value) for name in PENALTIES)
 
 
-@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
+@for_each("value", [-0.1, 1.1, math.nan, math.inf])
 def test_the_share_must_be_between_0_and_1(value):
     with pytest.raises(ValueError, match=r"l1_ratio must lie in .0, 1., got"):
         ElasticNet(l1_ratio=value)
 
 
-@pytest.mark.parametrize("value", ["1", None, True])
+@for_each("value", ["1", None, True])
 def test_the_share_must_be_a_real_number(value):
     with pytest.raises(TypeError, match=r"l1_ratio must be a real number"):
         ElasticNet(l1_ratio=value)

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from cases import for_each
 from scipy import sparse
 
 import dpkern as dpk
@@ -59,7 +60,7 @@ def same(first, second):
     assert two.unit == UNIT
 
 
-@pytest.mark.parametrize(("name", "neighbours", "trust"), CASES)
+@for_each(("name", "neighbours", "trust"), CASES)
 def test_solvers_release_the_bits_of_memory(name, neighbours, trust):
     memory, blocks = both(np.random.default_rng(1), *records())
     assert memory.n < 250  # many records are left out
@@ -71,7 +72,7 @@ def test_solvers_release_the_bits_of_memory(name, neighbours, trust):
     same(dpk.solve(name, memory, **how), dpk.solve(name, blocks, **how))
 
 
-@pytest.mark.parametrize("text", [False, True])
+@for_each("text", [False, True])
 def test_twenty_partitions_have_one_result(text, monkeypatch):
     rng, how = np.random.default_rng(2), {"rounds": 2, "clip": 0.5, "budget": BUDGET, "rng": 3}
     wanted = None
@@ -82,7 +83,7 @@ def test_twenty_partitions_have_one_result(text, monkeypatch):
         same(wanted, dpk.solve("gradient_descent", blocks, **how))
 
 
-@pytest.mark.parametrize("kind", ["sparse", "lists", "floats", "weights"])
+@for_each("kind", ["sparse", "lists", "floats", "weights"])
 def test_every_kind_of_blocks_has_the_bits_of_memory(kind):
     (X, y, groups, person), rng, how, beside = records(), np.random.default_rng(4), HOW, {}
     X = sparse.csr_array(np.where(X > 0.5, X, 0.0)) if kind == "sparse" else X
@@ -119,7 +120,7 @@ def test_ranges_have_the_bits_of_memory():
     assert found[0].privacy.unit == found[1].privacy.unit == UNIT
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@for_each("kind", ["parquet", "csv"])
 def test_files_have_the_bits_of_memory(kind, tmp_path):
     pa, writers = pytest.importorskip("pyarrow"), pytest.importorskip(f"pyarrow.{kind}")
     X, y, groups, person = records(text=True)
@@ -202,8 +203,8 @@ def test_wrong_persons_of_blocks_are_refused():
             dpk.SiloData.from_blocks(blocks, **HOW | {"max_records": most})
 
 
-@pytest.mark.parametrize("text", [False, True])
-@pytest.mark.parametrize("change", ["order", "ids", "more"])
+@for_each("text", [False, True])
+@for_each("change", ["order", "ids", "more"])
 def test_other_persons_in_a_later_pass_end_the_run(change, text):
     X, y, _, person = records(100, text)
     passes = []

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from adversarial import ROW_OPTIONS, anywhere, coarsest_grid, random_cases, rows
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,8 +38,8 @@ def people(data, seed=0, most=7):
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("person_clip", [0.3, 1.0, 2.0, 500.0])
+@for_each("layout", LAYOUTS)
+@for_each("person_clip", [0.3, 1.0, 2.0, 500.0])
 def test_sums_agree_with_their_twin_for_any_threads(make, layout, person_clip):
     data = make(n=1500, **LAYOUTS[layout])
     w = 0.5 * np.random.default_rng(1).standard_normal((data.m, data.d))
@@ -56,7 +57,7 @@ def test_sums_agree_with_their_twin_for_any_threads(make, layout, person_clip):
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("layout", sorted(set(LAYOUTS) - {"float32"}))
+@for_each("layout", sorted(set(LAYOUTS) - {"float32"}))
 def test_without_a_long_sum_the_bits_are_those_of_the_sum_over_records(make, layout):
     data = make(n=900, **LAYOUTS[layout])
     w, persons = 0.5 * np.random.default_rng(1).standard_normal(data.d), people(data)
@@ -78,9 +79,9 @@ def one_person(data, w, person_clip, clip, grid, **how):
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("options", ROW_OPTIONS)
-@pytest.mark.parametrize("kind", rows(8, 100))
-@pytest.mark.parametrize("size", [1, 2, 5, 70])
+@for_each("options", ROW_OPTIONS)
+@for_each("kind", rows(8, 100))
+@for_each("size", [1, 2, 5, 70])
 def test_no_person_is_longer_than_its_clip(bare_records, longer, options, kind, size):
     x = np.array(rows(8, 100)[kind])
     X = np.vstack([x * (1.0 - 0.01 * (i % 3)) for i in range(size)])
@@ -101,7 +102,7 @@ def test_no_person_is_longer_than_its_clip(bare_records, longer, options, kind, 
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("p", [3, 16, 17, 1100])
+@for_each("p", [3, 16, 17, 1100])
 def test_rows_without_a_gradient_count_for_nothing_wherever_they_are(bare_records, longer, p):
     """A whole block of them too, at the end of a person: margins that are NaN, rows too long."""
     good, w = np.ones((90, p)), np.zeros(p)
@@ -134,7 +135,7 @@ def test_no_person_of_random_records_is_longer_than_its_clip(
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("csr", [False, True])
+@for_each("csr", [False, True])
 def test_replacing_a_person_moves_the_sum_by_the_charged_sensitivity_at_most(
     make, longer, steps, csr
 ):

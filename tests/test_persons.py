@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import spy_on, square
 from scipy.sparse import csr_array
 
@@ -58,8 +59,8 @@ def as_sets(data):
     return sorted(map(tuple, np.column_stack([data.X, data.y]).tolist()))
 
 
-@pytest.mark.parametrize("k", [1, 2, 4, 100])
-@pytest.mark.parametrize("how", ["even", "random", "two_groups", "groups", "silos", "given"])
+@for_each("k", [1, 2, 4, 100])
+@for_each("how", ["even", "random", "two_groups", "groups", "silos", "given"])
 def test_the_first_rows_of_a_person_in_the_given_order_are_used(how, k):
     X, y, ids = records()
     options = {"person": ids, "max_records": k, "row_bound": 2.0}
@@ -95,8 +96,8 @@ def test_which_rows_are_used_depends_on_ids_and_order_alone():
     np.testing.assert_array_equal(one.persons.offsets, two.persons.offsets)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("how", ["even", "random"])
+@for_each("sparse", [False, True])
+@for_each("how", ["even", "random"])
 def test_persons_stay_whole_when_silos_are_split_and_are_segments_of_rows(how, sparse):
     X, y, ids = records()
     X = np.column_stack([X, ids, np.arange(N)])
@@ -141,7 +142,7 @@ def test_ids_are_not_kept():
     np.testing.assert_array_equal(copy.persons.offsets, data.persons.offsets)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "message"),
     [
         ({"max_records": None}, "max_records must be given with person"),
@@ -175,7 +176,7 @@ def test_ids_of_silos_are_one_sequence_per_silo_of_one_kind():
 # -------------------------------------------------------------------------- group bound
 
 
-@pytest.mark.parametrize(("name", "trust"), GAUSSIAN)
+@for_each(("name", "trust"), GAUSSIAN)
 def test_a_run_keeps_the_budget_for_a_person_with_k_records(name, trust):
     how = {"loss": "squared"} if name == "ridge" else {}
     if "rounds" in SOLVERS[name].declaration.options:
@@ -224,7 +225,7 @@ def test_added_persons_are_groups_too():
     assert not any("taken as public: which records are" in note for note in privacy.notes)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "how", "message"),
     [
         ("objective_perturbation", {}, "data must be without person in objective_perturbation"),
@@ -281,8 +282,8 @@ def test_ranges_are_for_persons_too():
 # ------------------------------------------------------------------- clip of a person's sum
 
 
-@pytest.mark.parametrize("name", ["gradient_descent", "federated_gd", "minibatch_sgd"])
-@pytest.mark.parametrize("trust", ["central", "silo"])
+@for_each("name", ["gradient_descent", "federated_gd", "minibatch_sgd"])
+@for_each("trust", ["central", "silo"])
 def test_a_clipped_sum_has_noise_for_its_clip(name, trust):
     data, how = held(), {"budget": BUDGET, "trust": trust, "clip": 0.5, "rounds": 5, "rng": 0}
     result = dpk.solve(name, data, person_clip=1.5, **how)
@@ -335,8 +336,8 @@ def test_person_clip_is_checked():
         dpk.solve("gradient_descent", held(), budget=BUDGET, person_clip=4.5)
 
 
-@pytest.mark.parametrize("solver", ["gradient_descent", "federated_gd", "minibatch_sgd"])
-@pytest.mark.parametrize("trust", ["central", "silo"])
+@for_each("solver", ["gradient_descent", "federated_gd", "minibatch_sgd"])
+@for_each("trust", ["central", "silo"])
 def test_what_a_run_adds_noise_to_moves_by_the_charged_sensitivity_at_most(
     monkeypatch, solver, trust
 ):
@@ -415,7 +416,7 @@ def test_the_column_of_ids_is_no_feature_on_the_command_line(tmp_path, capsys):
     assert "on 300 labelled records" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "message"),
     [
         (["--person", "patient"], "--max-records must be given with person"),
@@ -431,7 +432,7 @@ def test_errors_of_the_command_line_name_the_option(tmp_path, capsys, options, m
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", [object, np.int64, np.uint64, str])
+@for_each("kind", [object, np.int64, np.uint64, str])
 def test_long_ids_are_of_different_people(kind):
     ids = np.array([1234567890123456000 + i for i in range(40)], dtype=kind)
     options = {"row_bound": 1.0, "classes": [0, 1]}
@@ -441,7 +442,7 @@ def test_long_ids_are_of_different_people(kind):
     assert dpk.SiloData.from_groups(X, y, ids, **options).m == 40
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64, list])
+@for_each("kind", [np.float32, np.float64, list])
 def test_floats_that_join_ids_are_refused(kind):
     first = 2**24 if kind is np.float32 else 2**53
     ids = [first + 1.0, 1.5] if kind is list else np.array([first + 1, 2], dtype=kind)
@@ -464,7 +465,7 @@ def test_long_ids_of_decimals_are_of_different_people():
     assert schema.persons({"a": [0, 1, 0], "who": ids}).tolist() == list(map(str, ids))
 
 
-@pytest.mark.parametrize("kind", [np.int8, np.int64, float, str, object])
+@for_each("kind", [np.int8, np.int64, float, str, object])
 def test_codes_of_missing_ids_are_refused_in_every_type(kind):
     """Those of whole numbers too: a person without an id in some rows would have more of them."""
     columns = [dpk.data.Column("a", "number", lo=0, hi=1), dpk.data.Column("who", "person")]

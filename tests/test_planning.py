@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from cases import for_each
 
 import dpkern as dpk
 from dpkern.solvers import SOLVERS
@@ -26,8 +27,8 @@ UNMEASURED = {"localized_sgd"}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("trust", ["central", "silo"])
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("trust", ["central", "silo"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 def test_the_plan_has_the_settings_of_the_run(trust, neighbours):
     data = make_data()
     hidden = {"public_size": [200] * 3} if neighbours == "add_remove" else {}
@@ -57,7 +58,7 @@ def test_the_plan_has_the_settings_of_the_run(trust, neighbours):
     assert plan.best.solver == best.solver
 
 
-@pytest.mark.parametrize(("trust", "m"), [("central", 1), ("silo", 3)])
+@for_each(("trust", "m"), [("central", 1), ("silo", 3)])
 def test_the_plan_leaves_a_recalibration_its_share(trust, m):
     rng = np.random.default_rng(0)
     X = rng.uniform(-0.3, 0.3, (6000, 6))
@@ -159,7 +160,7 @@ def test_the_table_and_the_picture(tmp_path):
     dpk.plan(569, 31, budget=dpk.Budget(mu=5.0), row_bound=5.6).plot(tmp_path / "mu.png")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bad", "error", "says"),
     [
         ({"n": 0}, ValueError, "n must be at least 1"),
@@ -258,10 +259,8 @@ def forecast(n, d=5, *, epsilon=1.0, **how):
     return dpk.plan(n, d, budget=budget, row_bound=math.sqrt(d), inference=True, **how).forecast
 
 
-@pytest.mark.parametrize(
-    "loss", ["logistic", "probit", "huber", "squared", "poisson", "negative_binomial"]
-)
-@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+@for_each("loss", ["logistic", "probit", "huber", "squared", "poisson", "negative_binomial"])
+@for_each("epsilon", [1.0, 3.0])
 def test_forecast_growth_is_that_of_fits(loss, epsilon):
     """Within 20 %, of columns with a third of their range as standard deviation."""
     rng, n = np.random.default_rng(0), 24_000 if loss == "negative_binomial" else 20_000
@@ -331,7 +330,7 @@ def test_a_plan_of_standard_errors_says_what_is_to_be_expected(tmp_path):
         plan.best  # noqa: B018
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("how", "message"),
     [
         ({"trust": "silo"}, "trust must be 'central' with inference=True"),

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from cases import for_each
 
 import dpkern as dpk
 from dpkern.plotting import CompareRow, plot_compare
@@ -45,7 +46,7 @@ def names_of(figure):
     return names
 
 
-@pytest.mark.parametrize("level", [None, ("larger class", 0.1)])
+@for_each("level", [None, ("larger class", 0.1)])
 def test_every_budget_and_trust_has_a_panel_in_one_order(level):
     figure = plot_compare(ROWS, None, level=level)
     expected = {f"ε = {e}, central trust": ["gradient_descent", "spider"] for e in (1, 2, 4)}
@@ -67,7 +68,7 @@ def test_the_default_solver_alone_is_bold_and_has_a_colour(tmp_path):
     assert "the default solver is bold" in figure.get_supxlabel().replace("\n", " ")
 
 
-@pytest.mark.parametrize("epsilons", [1, 4])
+@for_each("epsilons", [1, 4])
 def test_texts_of_a_comparison_are_within_the_picture_and_beside_the_panels(epsilons):
     rows = [row("objective_perturbation", epsilon=2.0**k) for k in range(epsilons)]
     rows += [row(epsilon=math.inf, trust="-")]
@@ -85,7 +86,7 @@ def test_texts_of_a_comparison_are_within_the_picture_and_beside_the_panels(epsi
     assert not axes.texts  # nothing is written where points are
 
 
-@pytest.mark.parametrize("rows", [ROWS[:1], ROWS[1:2], [row(se=math.nan)]])
+@for_each("rows", [ROWS[:1], ROWS[1:2], [row(se=math.nan)]])
 def test_few_rows_and_single_draws_are_drawn(tmp_path, rows):
     plot_compare(rows, tmp_path / "few.png")
     assert drawn(tmp_path / "few.png").size

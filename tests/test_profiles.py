@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from cases import for_each
 from scipy.special import comb
 
 from dpkern.privacy import Certificate, gdp_delta, gdp_epsilon, zcdp_delta
@@ -35,7 +36,7 @@ def of(*bounds, neighbours="replace_one"):
     return Spending.of(bounds, neighbours)
 
 
-@pytest.mark.parametrize("mus", [(0.3, 0.4), (1.0, 1.0), (0.01, 0.02), (3.0, 1.0), (0.2,) * 7])
+@for_each("mus", [(0.3, 0.4), (1.0, 1.0), (0.01, 0.02), (3.0, 1.0), (0.2,) * 7])
 def test_profiles_of_gaussians_compose_to_the_exact_gaussian_but_for_a_thousandth(mus):
     mu = math.sqrt(sum(m * m for m in mus))
     parts = frozenset((Known(m * (1.0 + 1e-12 * i)), 1) for i, m in enumerate(mus))
@@ -63,9 +64,7 @@ def optimal(epsilon, delta, k, at):
     return 1.0 - (1.0 - delta) ** k * (1.0 - total / (1.0 + math.exp(epsilon)) ** k)
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "k"), [(0.1, 1e-7, 10), (1.0, 0.0, 3), (0.5, 1e-6, 5)]
-)
+@for_each(("epsilon", "delta", "k"), [(0.1, 1e-7, 10), (1.0, 0.0, 3), (0.5, 1e-6, 5)])
 def test_pairs_compose_optimally(epsilon, delta, k):
     total = of(*[Bound(epsilon=epsilon, delta=delta)] * k)
     # Losses are rounded up to multiples of an interval, k times.
@@ -128,7 +127,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kinds", list(itertools.combinations(KINDS, 2)))
+@for_each("kinds", list(itertools.combinations(KINDS, 2)))
 def test_two_kinds_cost_more_than_one_and_less_than_the_sum(kinds):
     one, other = (KINDS[kind] for kind in kinds)
     both = of(one, other).epsilon(2e-6)
@@ -157,7 +156,7 @@ def sampled(neighbours, multiplier=2.0, times=50):
     return Bound(mu=math.sqrt(times) / multiplier, samples=frozenset({events})), events
 
 
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 def test_secret_samples_of_several_runs_are_those_of_one_accountant(neighbours):
     bound, _ = sampled(neighbours)
     _, twice = sampled(neighbours, times=100)
@@ -167,7 +166,7 @@ def test_secret_samples_of_several_runs_are_those_of_one_accountant(neighbours):
         assert found == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 def test_secret_samples_beside_gaussians_are_no_more_than_dp_accounting_has(neighbours):
     bound, events = sampled(neighbours)
     gaussian = Sampled(None, 1, 1, 5.0 * (1.0 - 2.0**-30))

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from cases import for_each
 
 import dpkern as dpk
 from dpkern.cli import main
@@ -94,7 +95,7 @@ def test_a_project_may_require_a_ledger(folder, capsys):
     assert fit(*BUDGET, "--ledger", "own.ledger") == 0
 
 
-@pytest.mark.parametrize(("text", "message"), [
+@for_each(("text", "message"), [
     ("studdy = 'x'", "the unknown key 'studdy'; did you mean 'study'?"),
     ("study = 3", "study must be a text of one line, not empty, got 3"),
     ("study = ''", "study must be a text of one line, not empty, got ''"),
@@ -111,7 +112,7 @@ def test_what_is_wrong_in_a_project_names_file_and_key(folder, capsys, text, mes
     assert message in err
 
 
-@pytest.mark.parametrize(("given", "message"), [
+@for_each(("given", "message"), [
     (["study"], "--about must be KEY=TEXT, got 'study'"),
     (["model=x"], "--about has the unknown key 'model'"),
     (["study="], "--about study must be a text of one line, not empty, got ''"),

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import FUSED, assert_refused, assert_same_on
 
 from dpkern import _core, kernels
@@ -45,7 +46,7 @@ CASES = [
     Simplex(),
     Simplex(40.0),
 ]
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}")
+every_case = for_each("case", CASES, ids=lambda case: f"{case.name}")
 LENGTHS = [1, 2, 7, 8, 9, 16, 31, 100, 4097]
 ANY_LENGTH = [case for case in CASES if case.size is None]
 
@@ -116,7 +117,7 @@ def test_same_bits_for_any_number_of_threads_and_instruction_set_with_fma(case):
         assert_same_on(FUSED, lambda v=v: [kernels.prox(case, v, 0.2)])
 
 
-@pytest.mark.parametrize("case", ANY_LENGTH, ids=lambda case: case.name)
+@for_each("case", ANY_LENGTH, ids=lambda case: case.name)
 def test_threads_share_a_long_vector_and_leave_no_coordinate_out(case):
     v = np.random.default_rng(1).normal(0, 3, 100_003)
     expected = kernels.prox(case, v, 0.2, n_threads=1)
@@ -126,7 +127,7 @@ def test_threads_share_a_long_vector_and_leave_no_coordinate_out(case):
         np.testing.assert_array_equal(out, expected)
 
 
-@pytest.mark.parametrize("n_threads", [1, 3])
+@for_each("n_threads", [1, 3])
 @pytest.mark.usefixtures("isa")
 def test_every_coordinate_of_a_long_vector_meets_its_own_bounds(n_threads):
     rng = np.random.default_rng(7)
@@ -135,7 +136,7 @@ def test_every_coordinate_of_a_long_vector_meets_its_own_bounds(n_threads):
     np.testing.assert_array_equal(x, np.clip(v, *bounds))
 
 
-@pytest.mark.parametrize("case", [L1(), Box(LOWER, UPPER)], ids=lambda case: case.name)
+@for_each("case", [L1(), Box(LOWER, UPPER)], ids=lambda case: case.name)
 @pytest.mark.usefixtures("isa")
 def test_results_that_are_written_past_the_caches_are_the_same(case):
     """From 2^23 numbers on; in place they are written as others are."""
@@ -174,7 +175,7 @@ def test_a_separable_prox_takes_coordinates_one_by_one_and_no_other_does():
     np.testing.assert_array_equal(kernels.prox(Box(LOWER, UPPER), v, 0.2), alone)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "case", [case for case in CASES if not isinstance(case, Constraint)], ids=lambda case: case.name
 )
 def test_prox_minimises_its_objective_among_points_near_and_far(case):
@@ -191,7 +192,7 @@ def test_prox_minimises_its_objective_among_points_near_and_far(case):
                 assert rise >= -1e-13 * (1.0 + own @ own + gamma * case(x))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "case", [case for case in CASES if isinstance(case, Constraint)], ids=lambda case: case.name
 )
 def test_projection_makes_an_obtuse_angle_with_every_feasible_point(case):
@@ -273,7 +274,7 @@ HOMOGENEOUS = [
 ]
 
 
-@pytest.mark.parametrize("scaled", HOMOGENEOUS)
+@for_each("scaled", HOMOGENEOUS)
 @pytest.mark.usefixtures("isa")
 def test_norms_neither_overflow_nor_vanish_a_power_of_two_only_moves_the_exponent(scaled):
     v = np.random.default_rng(4).normal(0, 1, (50, D)) * 4.0
@@ -322,7 +323,7 @@ def test_projections_are_feasible_up_to_the_stated_roundings_in_rational_arithme
         assert np.all((x >= -0.1) & (x <= 1 / 3))
 
 
-@pytest.mark.parametrize("d", [10, 1000, 20_000])
+@for_each("d", [10, 1000, 20_000])
 def test_simplex_keeps_the_largest_also_where_newton_removes_few_entries_a_step(d):
     k = np.arange(d, dtype=float)
     slow = [-(0.5 ** np.minimum(k, 1000)), -(1.01**-k), -1.0 / (1.0 + k), -(k**0.5), 1e-9 * k]
@@ -346,7 +347,7 @@ def test_gamma_0_changes_nothing_but_what_breaks_a_constraint(case):
         np.testing.assert_array_equal(x, v)
 
 
-@pytest.mark.parametrize("gamma", [1e-9, 0.1, 0.249, 0.25])
+@for_each("gamma", [1e-9, 0.1, 0.249, 0.25])
 @pytest.mark.usefixtures("isa")
 def test_pl_solves_its_scalar_equation_along_v(gamma):
     """s + gamma f'(s) = |v| with f' = 2 s + 3 sin 2s; relative for short v, to rounding for all."""
@@ -456,7 +457,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("how", "message"), BAD)
+@for_each(("how", "message"), BAD)
 def test_bad_input_is_refused_by_name(how, message):
     given = {"name": "l1", "v": [1.0], "gamma": 1.0} | how
     assert_refused(message, kernels.prox, *map(given.pop, ("name", "v", "gamma")), **given)

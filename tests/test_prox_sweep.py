@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 from adversarial import FLUSH, coarsest_grid, rows
+from cases import for_each
 from makers import assert_refused, read_only
 from pairwise import pairwise
 
@@ -152,7 +153,7 @@ def test_sweeps_reach_the_minimum_of_the_objective(make):
     np.testing.assert_allclose(z, best, atol=1e-5)
 
 
-@pytest.mark.parametrize("gamma", [1e-3, 1.0, 1e4, 1e12])
+@for_each("gamma", [1e-3, 1.0, 1e4, 1e12])
 @pytest.mark.usefixtures("isa")
 def test_the_logistic_root_is_found_from_any_state(bare_records, gamma):
     """To 1e-12 of itself; lam = 1/2 leaves it as the new scale. One feature: margins are exact
@@ -240,8 +241,8 @@ def test_a_prepared_sweep_is_the_same_call_whatever_came_before(make, layout, ki
 ROWS = rows(equal=1024, long=5000)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("flush", [0, FLUSH])
+@for_each("kind", KINDS)
+@for_each("flush", [0, FLUSH])
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_sends_more_than_its_bound(
     kind, flush, bare_records, longer, control_bits
@@ -265,7 +266,7 @@ def test_one_record_never_sends_more_than_its_bound(
                 assert not longer(v, grid, bound), name
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 @pytest.mark.usefixtures("isa")
 def test_rounding_away_from_zero_stays_inside_the_bound(kind, bare_records, longer):
     for dim in (1, 4, 64, 1024):
@@ -282,7 +283,7 @@ def test_rounding_away_from_zero_stays_inside_the_bound(kind, bare_records, long
             assert longer(v, grid, 0.9 * bound)
 
 
-@pytest.mark.parametrize("flush", [0, FLUSH])
+@for_each("flush", [0, FLUSH])
 @pytest.mark.usefixtures("isa")
 def test_a_clipped_change_is_never_longer_than_its_bound(flush, bare_records, longer, control_bits):
     """In rational arithmetic, from either end of the hidden states to the other and back."""
@@ -385,7 +386,7 @@ def noise_of(data, *, sigma=1.5, grid=2.0**-20, rng=3, **how):
     return noisy.common - silent.common
 
 
-@pytest.mark.parametrize("p", [1, 5, 64, 100, 300, 2048, 2500])
+@for_each("p", [1, 5, 64, 100, 300, 2048, 2500])
 @pytest.mark.usefixtures("isa")
 def test_noise_is_the_draws_of_the_records_own_numbers(make, p):
     """Each record is the silo of that number, under a purpose of its own; to the bit."""
@@ -526,7 +527,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), BAD)
+@for_each(("change", "message"), BAD)
 def test_bad_input_is_refused_by_name_and_leaves_the_state(make, change, message):
     data, good = make(), {"z": np.zeros(11), "loss": "logistic", "clip": 1.0, "relaxation": 0.5}
     how = {"state": "collapsed", "prox_step": 1.0} | good | change
@@ -538,8 +539,8 @@ def test_bad_input_is_refused_by_name_and_leaves_the_state(make, change, message
         assert_identical(arrays(state), arrays(before))
 
 
-@pytest.mark.parametrize("start", [np.zeros(10), np.full(11, np.nan), "zeros"])
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("start", [np.zeros(10), np.full(11, np.nan), "zeros"])
+@for_each("kind", KINDS)
 def test_a_bad_start_is_refused_by_name(make, kind, start):
     with pytest.raises((ValueError, TypeError), match="start must"):
         getattr(ProxState, kind)(make(), start)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from cases import for_each
 from makers import assert_refused, spy_on
 
 import dpkern as dpk
@@ -42,7 +43,7 @@ def naive(values, edges):
     return counts
 
 
-@pytest.mark.parametrize("wide", [(-8.0, 8.0), (-1e6, 3.0), (0.0, 10.0), (2.0, 9.0), (-9.0, -2.0)])
+@for_each("wide", [(-8.0, 8.0), (-1e6, 3.0), (0.0, 10.0), (2.0, 9.0), (-9.0, -2.0)])
 def test_counts_are_those_of_public_bins(wide):
     rng = np.random.default_rng(0)
     edges = _edges(*wide)
@@ -74,7 +75,7 @@ def test_sparse_features_have_the_counts_of_dense_ones(spied):
         assert found.sum() == 50
 
 
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 def test_the_worst_record_moves_the_counts_by_the_sensitivity(spied, neighbours):
     X, y = features(500), np.zeros(500)
     X[0], other = -1e6, X.copy()
@@ -92,7 +93,7 @@ def test_the_worst_record_moves_the_counts_by_the_sensitivity(spied, neighbours)
     assert mechanism.sensitivity >= math.sqrt(moved)
 
 
-@pytest.mark.parametrize("budget", [BUDGET, dpk.Budget(mu=0.05), dpk.Budget(rho=0.5)])
+@for_each("budget", [BUDGET, dpk.Budget(mu=0.05), dpk.Budget(rho=0.5)])
 def test_the_certificate_is_the_budget_and_one_release(budget):
     privacy = dpk.private_range(features(), bounds=WIDE, budget=budget).privacy
     (release,) = privacy.releases
@@ -164,7 +165,7 @@ def test_its_certificate_composes_with_that_of_the_fit():
         compose_sequential(other.privacy, fit.privacy)
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+@for_each("epsilon", [0.1, 1.0])
 def test_ranges_hold_most_values_and_are_not_much_wider_than_need_be(epsilon):
     X = features(30_000)
     inner, outer = np.quantile(X, [0.02, 0.98], axis=0), np.quantile(X, [0.0005, 0.9995], axis=0)
@@ -227,7 +228,7 @@ def test_targets_names_and_silos():
     assert sparse.row_bound > found.row_bound
 
 
-@pytest.mark.parametrize(("bad", "message"), [
+@for_each(("bad", "message"), [
 ({"bounds": (1.0, 1.0)}, "bounds must be finite with lo < hi"),
 ({"bounds": (-math.inf, 1.0)}, "bounds must be finite"),
 ({"bounds": 3.0}, r"TypeError: bounds must be a pair \(lo, hi\)"),

@@ -5,6 +5,7 @@
 
 import pytest
 import released_bits as net
+from cases import for_each
 
 GROUPS = sorted({net.group_of(id) for id in net.ids()})
 
@@ -22,7 +23,7 @@ def test_every_solver_is_run():
     assert set(net.dpk.solvers.SOLVERS) <= set(GROUPS)
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@for_each("group", GROUPS)
 def test_released_bits_are_the_recorded_ones(recorded, group):
     same = recorded["environment"] == net.environment()
     differing = []

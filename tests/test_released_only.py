@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import for_each
 from makers import BUDGET, fail_at_call, square, transcript
 
 import dpkern as dpk
@@ -78,7 +79,7 @@ def test_every_solver_is_tried_or_named_as_one_of_another_kind():
 
 
 @pytest.mark.usefixtures("round_by_round")
-@pytest.mark.parametrize(("name", "options"), [*CASES, TWO_MESSAGES])
+@for_each(("name", "options"), [*CASES, TWO_MESSAGES])
 def test_equal_releases_of_different_records_give_equal_results(monkeypatch, name, options):
     """The mechanism is made to release the same bits whatever the records are."""
     release = GaussianSum.release
@@ -118,7 +119,7 @@ LONG_RUNS = dict.fromkeys(SOLVERS, ROUNDS | STEP) | {
 
 
 @pytest.mark.filterwarnings("ignore::dpkern.privacy.guarantees.budget.BudgetWarning")
-@pytest.mark.parametrize("name", SOLVERS)
+@for_each("name", SOLVERS)
 def test_how_much_is_released_does_not_depend_on_the_records(name):
     """Records that are solved from the start, whose gradients are all 0, and others that never
     are: the same releases in the same order, and as many entries of the history. The noise is next
@@ -145,7 +146,7 @@ def test_how_much_is_released_does_not_depend_on_the_records(name):
 
 
 @pytest.mark.usefixtures("round_by_round")
-@pytest.mark.parametrize("name", ["gradient_descent", "local_newton"])
+@for_each("name", ["gradient_descent", "local_newton"])
 def test_a_run_that_diverges_fails_alike_on_all_records(monkeypatch, name):
     steps = "dpkern.solvers.releases.newton_steps.within_doubles"  # refuses such steps beforehand
     monkeypatch.setattr(steps, lambda eta, *_, **__: eta)
@@ -163,7 +164,7 @@ def test_a_run_that_diverges_fails_alike_on_all_records(monkeypatch, name):
 # ---------------------------------------------------------------------- sums and their noise
 
 
-@pytest.mark.parametrize(("name", "options"), CASES)
+@for_each(("name", "options"), CASES)
 def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity(
     spied, name, options
 ):
@@ -192,8 +193,8 @@ def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity
     assert largest > Fraction(99, 100)
 
 
-@pytest.mark.parametrize("name", ["gradient_descent", "federated_gd"])
-@pytest.mark.parametrize("weights", ["size", "uniform"])
+@for_each("name", ["gradient_descent", "federated_gd"])
+@for_each("weights", ["size", "uniform"])
 def test_the_sum_before_noise_has_silo_weights_on_records_and_one_common_grid(spied, name, weights):
     """om_j after rounding would be another sum, of larger sensitivity, off the grid or rounded."""
     data = silos()
@@ -207,7 +208,7 @@ def test_the_sum_before_noise_has_silo_weights_on_records_and_one_common_grid(sp
     np.testing.assert_array_equal(total.ravel(), expected)
 
 
-@pytest.mark.parametrize(("name", "options"), [*CASES, TWO_MESSAGES])
+@for_each(("name", "options"), [*CASES, TWO_MESSAGES])
 def test_no_two_rounds_silos_or_coordinates_share_their_noise(spied, name, options):
     run(name, silos(), rounds=4, rng=0, **options)
     mechanisms = [mechanism for mechanism, _, _ in spied]
@@ -221,8 +222,8 @@ def test_no_two_rounds_silos_or_coordinates_share_their_noise(spied, name, optio
     assert np.all(np.abs(noise) < 20.0)
 
 
-@pytest.mark.parametrize("weights", ["size", "uniform"])
-@pytest.mark.parametrize("seed", range(5))
+@for_each("weights", ["size", "uniform"])
+@for_each("seed", range(5))
 def test_paper_mode_certifies_what_the_papers_noise_gives_on_uneven_silos(weights, seed):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, 300, size=rng.integers(2, 9))
@@ -248,7 +249,7 @@ def test_paper_mode_certifies_what_the_papers_noise_gives_on_uneven_silos(weight
 # ------------------------------------------------------------------------- what is declared
 
 
-@pytest.mark.parametrize("name", ["gradient_descent", "federated_gd"])
+@for_each("name", ["gradient_descent", "federated_gd"])
 def test_the_certificate_declares_every_public_number_of_the_run(name):
     data = silos()
     parameters = {
@@ -312,7 +313,7 @@ def test_a_monitor_has_the_columns_of_the_training_data_in_their_order(spied):
     assert not spied
 
 
-@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt])
+@for_each("kind", [RuntimeError, KeyboardInterrupt])
 def test_a_run_that_fails_says_what_it_had_released(kind):
     def callback(t, release):
         if t == 1:
@@ -360,7 +361,7 @@ SEVERAL_ROUNDS = {
 
 
 @pytest.mark.usefixtures("round_by_round")
-@pytest.mark.parametrize("name", SEVERAL_ROUNDS)
+@for_each("name", SEVERAL_ROUNDS)
 def test_a_run_that_fails_returns_its_last_model(name, monkeypatch, tmp_path):
     how = {"rounds": 6, "clip": AUTO, "rng": 5, **SEVERAL_ROUNDS[name]}
     models, ended = fail_after(monkeypatch, 3), "ended after update 3 by MemoryError"
@@ -446,7 +447,7 @@ def test_a_run_that_fails_before_its_first_release_says_nothing(monkeypatch):
     assert not hasattr(caught.value, "__notes__")
 
 
-@pytest.mark.parametrize("seed", [None, 0])
+@for_each("seed", [None, 0])
 def test_the_runs_own_key_is_wiped_also_when_it_fails(monkeypatch, seed):
     streams = []
     make = dpk.NoiseStream.__init__

@@ -8,6 +8,7 @@ import runpy
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import for_each
 from makers import make_table, spy_on
 
 import dpkern as dpk
@@ -35,9 +36,9 @@ def moments(data, weights="size"):
     return (rows * p[:, np.newaxis]).T @ rows, rows.T @ (p * data.y)
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
-@pytest.mark.parametrize("weights", ["size", "uniform"])
-@pytest.mark.parametrize("sparse", [False, True])
+@for_each("trust", ["central", "silo"])
+@for_each("weights", ["size", "uniform"])
+@for_each("sparse", [False, True])
 def test_without_a_budget_it_is_ridge_regression(trust, weights, sparse):
     data = make_data(sparse=sparse)
     H, g = moments(data, weights)
@@ -67,10 +68,10 @@ def test_with_much_budget_it_tends_to_least_squares():
         np.testing.assert_allclose(w, np.linalg.solve(H, g), atol=0.05)
 
 
-@pytest.mark.parametrize(("neighbours", "of_H", "of_g"), [
+@for_each(("neighbours", "of_H", "of_g"), [
     ("replace_one", math.sqrt(2.0) * R**2, 2.0 * R * B_Y), ("add_remove", R**2, R * B_Y),
 ])  # fmt: skip
-@pytest.mark.parametrize("trust", ["central", "silo"])
+@for_each("trust", ["central", "silo"])
 def test_two_releases_share_the_budget_by_thirds(trust, neighbours, of_H, of_g):
     hidden = {"public_size": (900, 900, 900)} if neighbours == "add_remove" else {}
     how = {"trust": trust, "neighbours": neighbours, "recalibrate": False, **hidden}
@@ -90,7 +91,7 @@ def test_two_releases_share_the_budget_by_thirds(trust, neighbours, of_H, of_g):
     assert privacy.declared["clip"] == R * B_Y
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
+@for_each("trust", ["central", "silo"])
 def test_neighbours_move_the_sums_by_no_more_than_the_sensitivities(monkeypatch, trust):
     """The two worst records in place of each other: targets of both signs, far rows."""
     data, seen = make_data(intercept=False), spy_on(monkeypatch, GaussianSum, GaussianHessian)
@@ -136,7 +137,7 @@ def reference_ridge(H, g, s_H, s_g, size):
     return V @ w
 
 
-@pytest.mark.parametrize("scale", [1e-3, 0.1, 1.0, 30.0])
+@for_each("scale", [1e-3, 0.1, 1.0, 30.0])
 def test_the_posterior_mean_is_that_of_its_definition(scale):
     rng = np.random.default_rng(3)
     for d in (1, 4, 12):

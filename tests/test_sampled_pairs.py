@@ -6,6 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from cases import for_each
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 from scipy.special import ndtr
 from scipy.stats import beta
@@ -58,8 +59,8 @@ def test_the_normal_laws_tails_are_as_exact_as_is_relied_on():
         assert abs(mpmath.mpf(float(ndtr(t))) / true - 1) < loss_distributions._TAIL_ERROR
 
 
-@pytest.mark.parametrize("rate", [1e-4, 0.01, 0.2, 0.9])
-@pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 3.9])
+@for_each("rate", [1e-4, 0.01, 0.2, 0.9])
+@for_each("mu", [1e-3, 0.1, 1.0, 3.9])
 def test_a_pair_dominates_its_profile_at_every_loss(rate, mu):
     """Its own delta, by sums of its masses, at multiples of the interval and between them."""
     square = loss_distributions.Pair(rate, mu).square(positive=True)
@@ -88,7 +89,7 @@ def test_the_two_halves_of_the_profile_are_convex_together():
         assert atom == pytest.approx(float(right - left), rel=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_the_theorem_holds_for_random_mechanisms_on_few_records(seed):
     """n records, batches of K, any law of the outcome for every batch: all by enumeration."""
     rng = np.random.default_rng(seed)
@@ -125,8 +126,8 @@ def test_the_theorem_holds_for_random_mechanisms_on_few_records(seed):
         assert max(H(M, N, 1.0 / alpha), H(N, M, 1.0 / alpha)) <= mirrored + 1e-12
 
 
-@pytest.mark.parametrize(("n", "K"), [(2, 1), (3, 2), (4, 1), (4, 2)])
-@pytest.mark.parametrize("noise", [0.7, 2.0])
+@for_each(("n", "K"), [(2, 1), (3, 2), (4, 1), (4, 2)])
+@for_each("noise", [0.7, 2.0])
 def test_certified_deltas_bound_those_of_few_records_by_integration(n, K, noise):
     x = np.linspace(-25.0, 25.0, 20_001)
     one = frozenset({(Sampled(WOR, K, n, noise / 2.0), 1)})
@@ -271,11 +272,11 @@ def test_the_figures_of_an_outside_check():
     assert 0.874 < sampled_epsilon(one_sided, 1e-5, "add_remove") < 0.875
 
 
-@pytest.mark.parametrize(("method", "k", "n", "times"), [
+@for_each(("method", "k", "n", "times"), [
     (WOR, 50, 1000, 100), (WOR, 1, 2000, 10_000), (WOR, 10, 40, 7), (POISSON, 50, 1000, 100),
     (POISSON, 1, 10_000, 1), (WOR, 10, 100_000, 2000),
 ])  # fmt: skip
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-7), (4.0, 1e-5)])
+@for_each(("epsilon", "delta"), [(0.3, 1e-7), (4.0, 1e-5)])
 def test_a_calibration_spends_the_budget_and_no_more(method, k, n, times, epsilon, delta):
     multiplier = math.sqrt(times) / gdp_mu(epsilon, delta)
     scale = sampled_scale(
@@ -287,7 +288,7 @@ def test_a_calibration_spends_the_budget_and_no_more(method, k, n, times, epsilo
     assert least * epsilon <= found <= epsilon * (1.0 + 1e-6)
 
 
-@pytest.mark.parametrize("times", [1, 100, 10_000])
+@for_each("times", [1, 100, 10_000])
 def test_rates_near_one_cost_what_full_batches_do(times):
     mu = 0.5 / math.sqrt(times)
     events = frozenset({(Sampled(WOR, 10**7 - 1, 10**7, 1.0 / mu), times)})

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.stats
+from cases import for_each
 
 from dpkern import NoiseStream, _core
 from dpkern.reference import sampling
@@ -86,7 +87,7 @@ def test_sparse_subsets_are_equally_likely():
     assert scipy.stats.chisquare(counts, 4000 * law).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("counts", [[3, 11], [-1, 4]])
+@for_each("counts", [[3, 11], [-1, 4]])
 def test_counts_beyond_the_numbers_are_refused(counts):
     with (
         NoiseStream(0).release() as key,

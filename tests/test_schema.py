@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from makers import assert_refused
@@ -82,7 +83,7 @@ def test_log1p_is_the_logarithm_from_the_lower_end():
     np.testing.assert_allclose(dpk.Schema([column]).encode({"x": x})[:, 0], expected, atol=1e-15)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "frame",
     [
         pd.DataFrame(FRAME),
@@ -127,8 +128,8 @@ def test_numbers_booleans_and_text_are_the_same_category_only_where_written_alik
     assert schema.encode({"c": np.array([True, False])}).argmax(axis=1).tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("k", [2, 3, 7, 49])
-@pytest.mark.parametrize("sparse", [False, True])
+@for_each("k", [2, 3, 7, 49])
+@for_each("sparse", [False, True])
 def test_values_of_no_category_are_the_average_of_all(k, sparse):
     levels = [f"v{i}" for i in range(k)]
     first = Column("c", "category", categories=levels)
@@ -204,7 +205,7 @@ def test_messages_name_columns_and_counts_and_never_a_value():
         SCHEMA.labels(FRAME | {"income": ["low", "?", "low", "low"]})
 
 
-@pytest.mark.parametrize("text", ["4_2", "\uff14\uff12", "\u0664"])
+@for_each("text", ["4_2", "\uff14\uff12", "\u0664"])
 def test_a_number_is_digits_of_ascii(text):
     with pytest.raises(ValueError, match=r"'age' must hold numbers, got text: .* in row 2, from 0"):
         SCHEMA.encode(FRAME | {"age": [20, 30, text, text]})
@@ -265,7 +266,7 @@ WRONG_COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG_COLUMNS)
+@for_each("name", WRONG_COLUMNS)
 def test_a_column_that_is_mostly_outside_is_refused(name):
     column, change, message = WRONG_COLUMNS[name]
     frame = records(60, 0)
@@ -290,7 +291,7 @@ def test_half_of_a_column_may_be_outside_and_most_of_it_if_said():
     assert dpk.Schema.from_dict(said).silo_data(frame).n == 60
 
 
-@pytest.mark.parametrize("spelling", ["m", "  f", "F\t ", "f "])
+@for_each("spelling", ["m", "  f", "F\t ", "f "])
 def test_ten_values_that_differ_from_a_category_by_case_alone_are_refused(spelling):
     frame = records(200, 0)
     for misspelt in (9, 10):
@@ -341,7 +342,7 @@ def test_a_schema_survives_a_file_and_its_digest_says_its_content(tmp_path):
     assert len(path.read_text().splitlines()) == 8 + 6 + 3  # a line for each key and column
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("values", "message"),
     [
         (changed(low=3), "column 'age' has the unknown key 'low'; did you mean 'lo'?"),
@@ -470,7 +471,7 @@ def test_times_and_events_are_cells_of_public_intervals(tmp_path):
     assert bare == {"age": ["3", "4"]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("column", "values", "said"),
     [
         ("days", [1.0, -5.5], "column 'days', the target, must hold times from 0 on only, got 1"),
@@ -489,7 +490,7 @@ def test_other_times_and_events_are_refused_without_a_value(column, values, said
     assert not re.search("5.5|inf|soon|7", str(caught.value))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("columns", "said"),
     [
         ([("t", "target", {"intervals": [0, 1]})], "neither, got no event"),
@@ -662,7 +663,7 @@ def test_errors_of_raw_text_name_the_file(capsys, raw):
     assert f"{path}, line 2 must have 3 fields, one for each column, got 2" in err
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "loss"),
     [
         (["--classes", "low,mid,high"], "softmax"),
@@ -785,7 +786,7 @@ def test_a_draft_that_is_filled_in_fits(capsys, tmp_path):
     run(capsys, "fit", "--schema", out, path, *BUDGET)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "message"),
     [
         ("age;y\n1,5;a\n2,5;b\n", "column 'age' must have decimal points, got decimal commas in 2"),
@@ -858,7 +859,7 @@ def test_columns_are_renamed_by_name_or_by_place(capsys, tmp_path):
         assert "--rename is for a file with a header" in err
 
 
-@pytest.mark.parametrize("rename", [{"1": "none"}, [], {"1": 2}])
+@for_each("rename", [{"1": "none"}, [], {"1": 2}])
 def test_renamed_columns_must_be_those_of_the_schema(rename):
     with pytest.raises(ValueError, match="rename must map names or places in files to columns"):
         dpk.Schema([Column("age", "number", lo=0, hi=1)], rename=rename)
@@ -866,7 +867,7 @@ def test_renamed_columns_must_be_those_of_the_schema(rename):
         dpk.Schema([Column("a", "number", lo=0, hi=1)], header=False, rename={"b": "a"})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("cells", "said"),
     [
         ("x,a", "column 'age' must hold numbers, got text"),

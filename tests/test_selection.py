@@ -12,6 +12,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 import scipy.stats
+from cases import for_each
 from dp_accounting import dp_event, rdp
 from sklearn.metrics import roc_auc_score
 
@@ -133,8 +134,8 @@ def profile(chosen, eta, epsilon, one_term=False):
     return np.trapezoid(scipy.stats.norm.pdf(x - mu) * np.maximum(gain, 0.0), x)
 
 
-@pytest.mark.parametrize("mu", [1e-2, 0.1, 0.27, 1.0, 4.0])
-@pytest.mark.parametrize(("eta", "mean"), [(0.0, 10.0), (1.0, 5.0), (-0.5, 50.0), (3.0, 1.2)])
+@for_each("mu", [1e-2, 0.1, 0.27, 1.0, 4.0])
+@for_each(("eta", "mean"), [(0.0, 10.0), (1.0, 5.0), (-0.5, 50.0), (3.0, 1.2)])
 def test_the_bound_is_the_theorem_recomputed(mu, eta, mean):
     chosen = Selection.of_mean(mean, eta=eta, mu=mu)
     shifts = chosen._edges[1]
@@ -164,7 +165,7 @@ def test_no_term_of_the_bound_cancels():
         assert exact <= chosen.delta(epsilon) <= exact * (1 + mp.mpf(10) ** -4)
 
 
-@pytest.mark.parametrize("mean", [5.0, 10.0, 50.0])
+@for_each("mean", [5.0, 10.0, 50.0])
 def test_the_bound_is_below_that_of_renyi_dp(mean):
     orders = [*np.linspace(1.05, 20.0, 100), *range(21, 2000, 11)]
     for mu, eta in itertools.product((0.1, 0.27, 0.5, 1.0), (0.0, 1.0)):
@@ -176,8 +177,8 @@ def test_the_bound_is_below_that_of_renyi_dp(mean):
             assert ours < 0.87 * accountant.get_epsilon(delta)
 
 
-@pytest.mark.parametrize("mu", [0.1, 0.27, 0.5, 1.0])
-@pytest.mark.parametrize(("eta", "mean"), [(0.0, 5.0), (0.0, 50.0), (1.0, 10.0), (-0.5, 10.0)])
+@for_each("mu", [0.1, 0.27, 0.5, 1.0])
+@for_each(("eta", "mean"), [(0.0, 5.0), (0.0, 50.0), (1.0, 10.0), (-0.5, 10.0)])
 def test_the_bound_is_above_the_profile_of_the_best_gaussian_score(mu, eta, mean):
     """The run's score is its only output: N(0, 1), or N(mu, 1) under the other data set."""
     chosen = Selection.of_mean(mean, eta=eta, mu=mu)
@@ -196,8 +197,8 @@ def test_the_bound_is_above_the_profile_of_the_best_gaussian_score(mu, eta, mean
             assert true <= chosen.delta(epsilon) * (1.0 + 1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"mean_runs": 50.0, "eta": -0.5}, {"mean_runs": 1.5}])
-@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.1, 1e-5), (5.0, 1e-9)])
+@for_each("options", [{}, {"mean_runs": 50.0, "eta": -0.5}, {"mean_runs": 1.5}])
+@for_each(("epsilon", "delta"), [(1.0, 1e-6), (0.1, 1e-5), (5.0, 1e-9)])
 def test_the_certificate_spends_the_budget_and_no_more(epsilon, delta, options):
     budget = dpk.Budget(epsilon=epsilon, delta=delta)
     chosen = dpk.select([GD], records(60), budget=budget, rng=1, **options)
@@ -384,7 +385,7 @@ class Stop(BaseException):
     """What the handler of a signal may raise."""
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, Stop])
+@for_each("kind", [KeyboardInterrupt, SystemExit, Stop])
 def test_an_interruption_shows_nothing_of_the_run(kind, monkeypatch):
     def interrupted(*args):
         error = kind()
@@ -458,7 +459,7 @@ def test_settings_of_runs_are_independent_draws_with_their_laws(number_of_runs, 
 # ------------------------------------------------------------------------------ the two parts
 
 
-@pytest.mark.parametrize("sizes", [[50], [1, 2, 30, 7], [3, 3]])
+@for_each("sizes", [[50], [1, 2, 30, 7], [3, 3]])
 def test_parts_are_disjoint_within_silos_and_independent_of_the_records(sizes):
     n, offsets = sum(sizes), np.cumsum([0, *sizes])
     chosen = []
@@ -569,7 +570,7 @@ def test_log_loss_is_that_of_predicted_probabilities_cut_to_six():
     assert losses.max() == pytest.approx(6.0)
 
 
-@pytest.mark.parametrize(("score", "best"), [("auc", 1.0), ("log_loss", 0.0), ("accuracy", 1.0)])
+@for_each(("score", "best"), [("auc", 1.0), ("log_loss", 0.0), ("accuracy", 1.0)])
 def test_scores_of_labels_choose_and_their_certificates_verify(score, best):
     data = records(4_000)
     chosen = dpk.select([GD], data, budget=BUDGET, score=score, mean_runs=3.0, rng=1)
@@ -578,7 +579,7 @@ def test_scores_of_labels_choose_and_their_certificates_verify(score, best):
     assert dpk.verify(chosen.privacy.to_dict()).ok
 
 
-@pytest.mark.parametrize("value", [0.0, 1e-3, 1e150, 1e300, -1e308])
+@for_each("value", [0.0, 1e-3, 1e150, 1e300, -1e308])
 def test_one_record_changes_a_sum_of_losses_by_the_bound_at_most(value):
     """An infinite loss is the bound, and not nothing, as `clip_and_sum` has it."""
     data, result = a_model(loss="squared")
@@ -625,7 +626,7 @@ def test_the_best_settings_win(number_of_runs):
     assert "step_size 1.0" in str(chosen)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("how", "message"),
     [
         ({"trust": "silo"}, "trust must be 'central' in gradient_descent as a candidate"),
@@ -659,7 +660,7 @@ def test_candidates_that_cannot_be_selected_are_refused_by_name(how, message):
         dpk.select({k: [v] for k, v in settings.items()}, records(), budget=BUDGET)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("how", "message"),
     [
         ({"budget": dpk.Budget(mu=0.5)}, "budget must be given as epsilon and delta.* got mu 0.5"),

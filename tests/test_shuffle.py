@@ -8,6 +8,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from cases import for_each
 from scipy import stats
 
 import dpkern as dpk
@@ -61,7 +62,7 @@ def by_messages(V, bound, g, b, rng):
     return analyze(labels, moved, n=n, dim=d, bound=bound, g=g, b=b)
 
 
-@pytest.mark.parametrize(("n", "d", "g", "b"), SIZES)
+@for_each(("n", "d", "g", "b"), SIZES)
 def test_sum_is_that_of_the_shuffled_messages_to_the_bit(isa, n, d, g, b):
     V = vectors(n, d, bound=0.7, seed=n)
     ours = kernels.shuffle_sum(V, bound=0.7, g=g, b=b, rng=n + d)
@@ -76,7 +77,7 @@ def test_no_coin_is_left_out_or_counted_twice(isa):
         assert np.array_equal(ours, reference.shuffle_sum(V, bound=1.0, g=2, b=b, rng=b))
 
 
-@pytest.mark.parametrize(("n", "d", "b"), [(1, 1, 5), (2, 3, 100_000), (700, 33, 40), (5000, 2, 3)])
+@for_each(("n", "d", "b"), [(1, 1, 5), (2, 3, 100_000), (700, 33, 40), (5000, 2, 3)])
 def test_sum_does_not_depend_on_threads(n, d, b):
     V = vectors(n, d)
     one = kernels.shuffle_sum(V, bound=1.0, g=9, b=b, rng=4, n_threads=1)
@@ -88,7 +89,7 @@ def test_sum_does_not_depend_on_threads(n, d, b):
 # ---------------------------------------------------------------------------- coins tossed together
 
 
-@pytest.mark.parametrize("k", [12, 20])
+@for_each("k", [12, 20])
 def test_law_of_coins_tossed_together_is_the_binomial_one_to_176_bits(k):
     """Against probabilities of 700 bits, the first by the gamma function."""
     mpmath.mp.prec = 700
@@ -271,7 +272,7 @@ def test_long_vectors_are_scaled_to_the_bound_and_bad_ones_count_as_zero():
     assert np.allclose(one_by_one[1:], 0.0, atol=1e-11)
 
 
-@pytest.mark.parametrize("bound", [2.0**-100, 1e-20, 1e50, 2.0**400])
+@for_each("bound", [2.0**-100, 1e-20, 1e50, 2.0**400])
 def test_vectors_within_a_small_or_large_bound_are_not_shortened(bound):
     V = np.array([[0.6, -0.79]]) * bound
     total = kernels.shuffle_sum(V, bound=bound, g=1 << 40, b=0, rng=1)
@@ -294,8 +295,8 @@ def adversarial_pairs():
                 yield d, x / np.linalg.norm(x / x.max()) / x.max() * scale
 
 
-@pytest.mark.parametrize("g", [1, 176, 1 << 30])
-@pytest.mark.parametrize("bound", [1.0, 0.3, 1e-30, 1e120])
+@for_each("g", [1, 176, 1 << 30])
+@for_each("bound", [1.0, 0.3, 1e-30, 1e120])
 def test_two_encoded_vectors_are_at_most_g_apart_exactly(g, bound):
     for _, x in adversarial_pairs():
         with np.errstate(all="ignore"):
@@ -318,7 +319,7 @@ def test_kernel_rounds_the_numbers_whose_distance_is_bounded(isa):
             assert g - np.abs(2 * rounded - g).max() > d
 
 
-@pytest.mark.parametrize("d", [1, 2, 5, 50])
+@for_each("d", [1, 2, 5, 50])
 def test_replacing_a_vector_moves_the_counts_by_less_than_the_charged_sensitivity(d):
     g, others = 5, vectors(3, d, seed=1)
     rng = np.random.default_rng(d)
@@ -347,7 +348,7 @@ def small(ledger=None, rng=None, **changes):
     return mechanism(ledger, rng, **({"dim": 3, "n": 20, "mu": 1.0} | changes))
 
 
-@pytest.mark.parametrize("changes", [{}, {"mu": None, "b": 1}, {"honest": 7}, {"mu": None}])
+@for_each("changes", [{}, {"mu": None, "b": 1}, {"honest": 7}, {"mu": None}])
 def test_what_leaves_has_the_steps_and_coins_that_are_charged(changes):
     ledger = Ledger()
     found = small(ledger, NoiseStream(6), **changes)
@@ -376,7 +377,7 @@ def test_coins_fall_with_the_budget_and_grow_with_dishonest_owners():
     assert half.coins == 15_475 * half.b
 
 
-@pytest.mark.parametrize("mu", [0.04, 0.4, 3.0, 20.0])
+@for_each("mu", [0.04, 0.4, 3.0, 20.0])
 def test_rounding_adds_little_to_sensitivity_and_variance_by_default(mu):
     for n, dim in ((30_950, 50), (10, 1), (100, 10_000)):
         found = mechanism(n=n, dim=dim, mu=mu)
@@ -393,7 +394,7 @@ def test_calibration_beats_the_theorem_of_the_literature():
     assert ours.b < 0.6 * theirs
 
 
-@pytest.mark.parametrize("rounds", [1, 25])
+@for_each("rounds", [1, 25])
 def test_certificate_is_that_of_g_b_and_n_recomputed(rounds):
     ledger, n, d, honest = Ledger(), 20, 3, 18
     release = small(ledger, honest=honest)
@@ -507,7 +508,7 @@ def test_float_arithmetic_takes_the_guarantee_away():
         replace(certificate, guarantee=ConcentratedDP(rho=0.5))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "message"),
     [
         ({"bound": 0.0}, r"bound must .*got 0.0"),
@@ -528,7 +529,7 @@ def test_arguments_of_a_sum_are_refused_by_name(changes, message):
         kernels.shuffle_sum(arguments.pop("V"), **arguments)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "message"),
     [
         ({"b": 3}, "b must be None where mu is given"),

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import assert_refused, same
 
 import dpkern as dpk
@@ -128,8 +129,8 @@ class Study:
 MOMENTS = ("before it sends", "when it has sent", "when it has heard")
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("last", range(1, EXCHANGES + 1))
+@for_each("moment", MOMENTS)
+@for_each("last", range(1, EXCHANGES + 1))
 def test_a_silo_that_died_goes_on_where_it_was(tmp_path, last, moment):
     study = Study(tmp_path, [(last, moment)])
     how = {"budget": BUDGET, "rng": 7, "colluding": 1, "rounds": ROUNDS}
@@ -148,7 +149,7 @@ def assert_charged_once(ledger):
     assert all(entry.guarantee.mu == 0.0 for entry in before)
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
+@for_each("trust", ["central", "silo"])
 def test_a_silo_that_dies_often_draws_no_other_noise(tmp_path, trust):
     """Noise is the operating system's, and every message has one answer in all lives."""
     deaths = [(n, moment) for n, moment in zip((2, 4, 2, 1, 2, 2), MOMENTS * 2, strict=True)]
@@ -171,7 +172,7 @@ def other_records(records):
     return study_of(wisconsin()).silo_data("s1", X, np.where(records.y > 0, 1.0, 0.0))
 
 
-@pytest.mark.parametrize("is_older", [False, True])
+@for_each("is_older", [False, True])
 def test_other_records_after_a_restart_send_nothing(tmp_path, is_older):
     """Nor with a copy that lacks an answer, where noise and mask would be those of that answer."""
     journal = tmp_path / "journal"
@@ -361,7 +362,7 @@ def test_a_charge_that_the_ledger_lacks_ends_the_run(tmp_path, monkeypatch):
     assert len(made) == 2
 
 
-@pytest.mark.parametrize("last", [3, 6])
+@for_each("last", [3, 6])
 def test_an_older_ledger_with_as_many_lines_is_refused(tmp_path, last):
     """Before its charge a silo has stated the ledger's last line, and after it has that line."""
     ledger = tmp_path / "s1.json"

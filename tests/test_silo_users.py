@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
+from cases import for_each
 from makers import BUDGET, assert_refused, make_silos, recomputed_mu, spy_on_calls, square
 from pairwise import pairwise
 
@@ -68,13 +69,13 @@ def test_noiseless_run_reaches_the_optimum_of_the_weighted_objective(trust, weig
     assert result.converged
 
 
-@pytest.mark.parametrize("lam", [0.2, 0.5])
+@for_each("lam", [0.2, 0.5])
 def test_hidden_and_public_states_give_the_same_iterates(data, lam):
     both = [run(data, budget=None, trust=trust, relaxation=lam).w for trust in TRUSTS]
     np.testing.assert_allclose(*both, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("steps", [1, 3, 20])
+@for_each("steps", [1, 3, 20])
 def test_inner_solves_end_as_near_their_prox_as_the_certificate_says(data, steps, monkeypatch):
     descent, ends = kernels.glm_local_descent, []
 
@@ -107,8 +108,8 @@ def public(**changes):
     return LocalRuns(**(numbers | changes))
 
 
-@pytest.mark.parametrize("lam", [0.5, 0.25, 0.01])
-@pytest.mark.parametrize("steps", [1, 3])
+@for_each("lam", [0.5, 0.25, 0.01])
+@for_each("steps", [1, 3])
 def test_states_part_by_no_more_than_the_recursion_allows_and_by_as_much_in_the_end(lam, steps):
     """e <- (1 - 2 lam) e + 2 lam (L E_K e + (2 C / n_j) E_K), round after round, in rationals."""
     runs = public(step_sizes=(1.5,) * steps, l2=0.3)
@@ -139,8 +140,8 @@ def test_rounding_errors_of_states_count_in_full():
     assert large - small == pytest.approx(float(expected), rel=1e-6)
 
 
-@pytest.mark.parametrize("lam", [0.5, 0.25, 0.01])
-@pytest.mark.parametrize("gamma", [0.2, 4.0, 400.0])
+@for_each("lam", [0.5, 0.25, 0.01])
+@for_each("gamma", [0.2, 4.0, 400.0])
 def test_states_that_end_near_proxes_part_by_no_more_than_proxes_of_them_do(lam, gamma):
     """e <- (1 - 2 lam) e + 2 lam (sqrt(rho^2 + phi e^2) + 2 c^K gamma C), and within a percent."""
     eta, keep, take = 1.0 / (0.25 + 1.0 / gamma), 1 - 2 * lam, 2 * lam
@@ -157,7 +158,7 @@ def test_states_that_end_near_proxes_part_by_no_more_than_proxes_of_them_do(lam,
         assert bound == pytest.approx(p * rho * math.sqrt(1.0 + gamma / 8.0), rel=1e-2)
 
 
-@pytest.mark.parametrize("kappa", [0.1, 0.5, 0.99])
+@for_each("kappa", [0.1, 0.5, 0.99])
 def test_a_prox_takes_distances_of_start_and_of_gradient_no_further_than_their_hypotenuse(kappa):
     """|A e + (I - A) r|^2 <= |r|^2 + phi |e|^2 for 0 <= A <= kappa; a reflection attains it."""
     rng, phi, largest = np.random.default_rng(0), kappa / (2.0 - kappa), 0.0
@@ -184,7 +185,7 @@ def test_long_steps_that_end_far_from_their_prox_are_refused():
         )
 
 
-@pytest.mark.parametrize("factor", [1e12, 1e14])
+@for_each("factor", [1e12, 1e14])
 def test_states_whose_rounding_errors_rival_a_record_are_refused(factor):
     with pytest.raises(ValueError, match="floating-point errors"):
         public().hidden_states(factor, keep=0.0, take=1.0, weights=[1.0, 1.0])
@@ -296,8 +297,8 @@ def scheduled(request):
     return SCHEDULES[request.param]
 
 
-@pytest.mark.parametrize("weights", ["size", "uniform"])
-@pytest.mark.parametrize("how", ["federated", "messages", "token"])
+@for_each("weights", ["size", "uniform"])
+@for_each("how", ["federated", "messages", "token"])
 def test_silos_by_a_schedule_reach_the_optimum_too(how, weights):
     data, options = make_data(intercept=True), SCHEDULES[how] | {"max_participations": None}
     result = run(
@@ -429,7 +430,7 @@ def test_noise_is_that_of_one_record_of_the_silo_and_falls_with_its_size():
         assert central.sensitivity == pytest.approx(expected, rel=1e-3)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bad", "message"),
     [
         ({"users": "people"}, "users must be 'records' or 'silos'"),
@@ -457,8 +458,8 @@ def silent(n, y, z, value, d1, d2, params):
     pass
 
 
-@pytest.mark.parametrize("trust", TRUSTS)
-@pytest.mark.parametrize("budgeted", [True, False])
+@for_each("trust", TRUSTS)
+@for_each("budgeted", [True, False])
 def test_inner_steps_need_a_row_bound_and_a_bounded_second_derivative(trust, budgeted):
     how = {"trust": trust, "prox_step": 0.1, **({} if budgeted else {"budget": None})}
     with pytest.raises(ValueError, match="row_bound"):

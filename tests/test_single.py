@@ -55,20 +55,20 @@ def sums_of(data, w, **how):
 @pytest.mark.parametrize("flush", [0, FLUSH])
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_adds_more_than_the_clip(flush, bare_records, longer, control_bits):
+    """Of rows, labels, clips and options all pairs."""
     options = ({}, {"intercept": True}, {"row_bound": 1e-3}, {"row_bound": 1e10})
-    for (name, row), y, clip in itertools.product(
-        ROWS.items(), [-1.0, 1e300, 1e37, 1e-30], [2.0**-300, 0.1, math.pi, 2.0**300]
-    ):
-        for own in options:
-            data = one_record(bare_records, padded(row), y, **own)
-            w = np.full(data.d, 1e200 if y == 1e37 else 0.1)
-            for grid in (finest_single(clip), coarsest_grid(clip, data.d)):
-                for loss, weight in (("squared", None), ("logistic", 0.7)):
-                    how = {"loss": loss, "clip": clip, "grid": grid, "silo_weight": weight}
-                    with control_bits(flush):
-                        found = list(sums_of(data, w, **how))
-                    for v in found:
-                        assert not longer(v, grid, clip), name
+    labels, clips = (-1.0, 1e300, 1e37, 1e-30), (2.0**-300, 0.1, math.pi, 2.0**300)
+    for (name, row), i, k in itertools.product(ROWS.items(), range(4), range(4)):
+        y, clip = labels[i], clips[k]
+        data = one_record(bare_records, padded(row), y, **options[(i + k) % 4])
+        w = np.full(data.d, 1e200 if y == 1e37 else 0.1)
+        for grid in (finest_single(clip), coarsest_grid(clip, data.d)):
+            for loss, weight in (("squared", None), ("logistic", 0.7)):
+                how = {"loss": loss, "clip": clip, "grid": grid, "silo_weight": weight}
+                with control_bits(flush):
+                    found = list(sums_of(data, w, **how))
+                for v in found:
+                    assert not longer(v, grid, clip), name
 
 
 @pytest.mark.usefixtures("isa")

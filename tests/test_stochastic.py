@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import Logistic, assert_refused, spy_on_calls
 
 import dpkern as dpk
@@ -84,8 +85,8 @@ def test_a_restart_begins_where_the_run_before_returns():
     np.testing.assert_allclose(restarted.coef, descent.coef, rtol=1e-12)
 
 
-@pytest.mark.parametrize("trust", ["silo", "central"])
-@pytest.mark.parametrize(
+@for_each("trust", ["silo", "central"])
+@for_each(
     ("name", "options", "refreshes", "share"),
     [
         ("prox_svrg", {"refresh_every": 3}, 2, 0.5),
@@ -111,7 +112,7 @@ def test_refreshes_and_differences_share_the_budget_in_advance(
     assert certificate.epsilon(DELTA) <= 1.0
 
 
-@pytest.mark.parametrize("step", [0.5, 1e-3, 1e-9])
+@for_each("step", [0.5, 1e-3, 1e-9])
 def test_a_difference_is_clipped_by_public_points_alone(spied, step):
     """C_r = min(2 C, max(beta |dw|, 2^-20 C)) of the models that anybody can compute.
 
@@ -178,7 +179,7 @@ def test_silos_pay_for_the_rounds_in_which_they_take_part():
 NUMBERS = (1, 3, 2, 2, 3, 1)
 
 
-@pytest.mark.parametrize("trust", ["central", "silo", "shuffle"])
+@for_each("trust", ["central", "silo", "shuffle"])
 def test_numbers_of_silos_that_differ_by_round(trust, monkeypatch):
     """A round's mean is that of its M_r silos, and the budget is spent."""
     calls = spy_on_calls(monkeypatch, BinomialSum, "release")
@@ -197,7 +198,7 @@ def test_numbers_of_silos_that_differ_by_round(trust, monkeypatch):
         assert len({len(V) for (_, V), *_ in calls}) > 2
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
+@for_each("trust", ["central", "silo"])
 def test_the_mean_of_a_round_is_that_of_its_silos(trust):
     """All silos hold the same records, so that all means are the same."""
     X, y = np.array([[0.5, -0.2], [0.1, 0.3], [-0.4, 0.2]]), np.array([1, 0, 1])
@@ -224,7 +225,7 @@ NOISY_GRADIENTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "trust"), NOISY_GRADIENTS)
+@for_each(("name", "trust"), NOISY_GRADIENTS)
 def test_silos_that_come_and_go_spend_the_budget_and_no_more(name, trust):
     """The aggregate of a round is about all silos, active or not; a series is paid for once."""
     batches = {"prox_sgd": {"batch_size": 2}, "minibatch_sgd": {"sampling": "one_pass"}}
@@ -267,7 +268,7 @@ def test_certificate_of_the_shuffle_is_that_of_its_coins():
 # ----------------------------------------------------------------------------- papers' calibrations
 
 
-@pytest.mark.parametrize("q", [1, 2, 5])
+@for_each("q", [1, 2, 5])
 def test_paper_calibration_of_spider_spends_more_than_a_budget_for_q_above_one(q):
     """rho_0 [ceil(R/q) min(q/R, 1) + (R - ceil(R/q)) / R], rho_0 = epsilon^2 / (8 log(1/delta))."""
     R, n, epsilon = 20, 50, 1.0
@@ -288,7 +289,7 @@ def test_paper_calibration_of_spider_spends_more_than_a_budget_for_q_above_one(q
     assert result.privacy.epsilon(DELTA) == pytest.approx(true, rel=1e-6)
 
 
-@pytest.mark.parametrize(("R", "epsilon", "true"), [(25, 12.0, 18.754), (50, 3.0, 3.699)])
+@for_each(("R", "epsilon", "true"), [(25, 12.0, 18.754), (50, 3.0, 3.699)])
 def test_the_authors_noise_of_the_alternate_variant_is_worth_what_its_messages_are(
     R, epsilon, true
 ):
@@ -334,7 +335,7 @@ def test_paper_calibration_of_one_pass_and_of_minibatches_is_the_printed_one():
         np.testing.assert_allclose(std, second, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["prox_svrg", "spider"])
+@for_each("name", ["prox_svrg", "spider"])
 def test_paper_noise_far_above_a_small_difference_finds_a_grid(name):
     result = solve(name, calibration="paper", refresh_every=3, step_size=1e-9)
     assert math.isfinite(result.privacy.mu)
@@ -348,7 +349,7 @@ def both(name, **options):
     return [solve(name, **model, **options) for model in ({}, {"model": Smooth()})]
 
 
-@pytest.mark.parametrize(("name", "trust"), NOISY_GRADIENTS)
+@for_each(("name", "trust"), NOISY_GRADIENTS)
 def test_a_users_logistic_model_releases_what_the_linear_kernels_do(name, trust, monkeypatch):
     """But for what is known of differences of a convex loss's gradients, and of no other's."""
     monkeypatch.setattr(means, "convex_differences", lambda *_: None)
@@ -388,8 +389,8 @@ def test_one_norm_over_all_tensors_is_clipped(spied):
     assert 1.99 < distance <= 2.0
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e200])
-@pytest.mark.parametrize("name", ["minibatch_sgd", "spider"])
+@for_each("bad", [math.nan, math.inf, -math.inf, 1e200])
+@for_each("name", ["minibatch_sgd", "spider"])
 def test_records_without_a_finite_gradient_count_as_nothing_or_as_clipped_ones(name, bad, spied):
     class Broken(Smooth):
         def gradients(self, w, X, y):
@@ -474,7 +475,7 @@ def test_noiseless_pass_of_prox_sgd_approaches_the_optimum():
     assert np.linalg.norm(result.w - best) < 0.15 * np.linalg.norm(best)
 
 
-@pytest.mark.parametrize("name", DECLARED)
+@for_each("name", DECLARED)
 def test_what_is_returned_is_an_iterate_or_their_mean(monkeypatch, name):
     more = {"restarts": 1} if "restarts" in DECLARED[name].options else {}
     seen, see = [], returned.Returned.add
@@ -504,7 +505,7 @@ def test_random_iterates_are_all_possible():
     assert len(seen) == 3
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "options", "message"),
     [
         ("minibatch_sgd", {"batch_size": 3}, "batch_size must be None with sampling='full', got 3"),
@@ -546,7 +547,7 @@ def test_bad_choices_are_refused_by_name_before_anything_is_released(name, optio
     assert_refused(message, solve, name, **options)
 
 
-@pytest.mark.parametrize("trust", ["central", "shuffle"])
+@for_each("trust", ["central", "shuffle"])
 def test_no_record_makes_products_with_silo_weights_raise(trust):
     """An error would end the run, and tell that the record is there."""
     X, kind, how = np.full((50, 2), 1e-310), "classification", {"trust": trust}

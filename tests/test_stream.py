@@ -10,6 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
+from cases import for_each
 
 from dpkern import NoiseStream, _core, kernels
 from dpkern.reference import noise
@@ -81,7 +82,7 @@ def test_two_threads_in_one_release_do_not_get_the_same_key(monkeypatch):
     assert len({key for _, key in keys}) == 2
 
 
-@pytest.mark.parametrize("seed", [-1, 1.0, "1", True, b"1"])
+@for_each("seed", [-1, 1.0, "1", True, b"1"])
 def test_bad_seeds_are_refused(seed):
     with pytest.raises((TypeError, ValueError), match="seed must be"):
         NoiseStream(seed)
@@ -141,8 +142,8 @@ def test_forked_child_is_refused_and_may_make_its_own(monkeypatch, same_number):
     assert stream.release().number == 0
 
 
-@pytest.mark.parametrize("secret", [NoiseStream, lambda: NoiseStream().release()])
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+@for_each("secret", [NoiseStream, lambda: NoiseStream().release()])
+@for_each("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_streams_and_release_keys_are_not_copied_or_pickled(secret, duplicate):
     with pytest.raises(TypeError, match="pickled or copied"):
         duplicate(secret())

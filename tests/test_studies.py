@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import for_each
 from local_stars import ProcessLink, ProcessStar, QueueStar
 from makers import assert_refused, same
 
@@ -98,8 +99,8 @@ def run(data, name="gradient_descent", *, study=None, of_silos=None, **arguments
     return result, silos.join()
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
-@pytest.mark.parametrize(
+@for_each("trust", ["central", "silo"])
+@for_each(
     ("name", "how"),
     [
         ("gradient_descent", {"rounds": 5, "penalty": L1(0.01) + L2(0.001)}),
@@ -154,8 +155,8 @@ def study_of_times(trust, sizes):
     return study, schema, frame, raw
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
-@pytest.mark.parametrize("link", ["cloglog", "logistic"])
+@for_each("trust", ["central", "silo"])
+@for_each("link", ["cloglog", "logistic"])
 def test_times_to_events_have_the_bits_of_one_process(trust, link):
     sizes = (130, 70, 100)
     study, schema, frame, raw = study_of_times(trust, sizes)
@@ -308,7 +309,7 @@ def test_a_silos_accountant_is_charged_before_it_sends_and_refuses_beyond_its_bu
     assert spent.spent == 0.0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "kind", "match"),
     [
         ({"budget": None}, TypeError, "budget must be"),
@@ -345,7 +346,7 @@ def test_plans_survive_the_journey():
     assert Proposal.from_json(constraint.to_json()).to_json() == constraint.to_json()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -367,7 +368,7 @@ def test_what_is_no_plan_is_refused(text):
     assert_refused(r"must|plan", Proposal.from_json, text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "said",
     [
         b"",
@@ -460,8 +461,8 @@ class FalseSilo(QueueStar):
         return answers
 
 
-@pytest.mark.parametrize("change", FALSE.values(), ids=FALSE)
-@pytest.mark.parametrize(
+@for_each("change", FALSE.values(), ids=FALSE)
+@for_each(
     ("name", "trust", "how"),
     [
         ("gradient_descent", "central", {"rounds": 4, "clip": 0.5}),
@@ -562,8 +563,8 @@ class Mortal(Star):
         pass  # a coordinator that dies says nothing
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("last", [1, 2, 3, 4, 6, 7, 8])
+@for_each("after", [False, True])
+@for_each("last", [1, 2, 3, 4, 6, 7, 8])
 def test_a_coordinator_that_died_goes_on_where_it_was(tmp_path, last, after):
     data = wisconsin()
     study, path = study_of(data), tmp_path / "study.journal"
@@ -596,7 +597,7 @@ class LosesTheEnd(Mortal):
         return []
 
 
-@pytest.mark.parametrize("journal", [None, "study.journal"])
+@for_each("journal", [None, "study.journal"])
 def test_a_model_is_returned_before_silos_hear_the_end(tmp_path, journal):
     data = wisconsin()
     study, path = study_of(data), journal and tmp_path / journal
@@ -707,6 +708,7 @@ def one_process(rounds):
     return np.append(result.coef, result.intercept)
 
 
+@pytest.mark.processes
 def test_processes_have_the_bits_of_one(tmp_path):
     spawn, port = multiprocessing.get_context("spawn"), free_port()
     parties = [

@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from cases import for_each
 from makers import assert_refused
 from scipy.sparse import csr_array
 
@@ -193,7 +194,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "said"), WRONG)
+@for_each(("old", "new", "said"), WRONG)
 def test_what_is_wrong_is_named_with_file_table_and_key(read, old, new, said):
     with pytest.raises((TypeError, ValueError), match=said) as caught:
         read(changed(old, new))
@@ -246,7 +247,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new"), OTHERS)
+@for_each(("old", "new"), OTHERS)
 def test_studies_that_differ_have_different_digests(read, old, new):
     assert read(TEXT).digest != read(changed(old, new)).digest
 
@@ -342,7 +343,7 @@ def test_columns_go_by_place_only_where_that_is_stated(read, tmp_path):
         silo._records(read(TEXT), argparse.Namespace(**given))
 
 
-@pytest.mark.parametrize("rows", ["1 8:1", "1 7:1", "1 1:1 2:1 3:1 4:1 5:1 6:1 7:1 8:1"])
+@for_each("rows", ["1 8:1", "1 7:1", "1 1:1 2:1 3:1 4:1 5:1 6:1 7:1 8:1"])
 def test_libsvm_records_have_the_numbers_of_the_study(tmp_path, rows):
     silos = (Silo("a", 2, b"a" * 32), Silo("b", 3, b"b" * 32))
     options = {"task": "classification", "classes": [-1, 1]}
@@ -429,7 +430,7 @@ def test_private_keys_are_for_their_owner_alone(tmp_path):
 
 
 @posix
-@pytest.mark.parametrize("wrong", [0o640, 0o604, 0o660])
+@for_each("wrong", [0o640, 0o604, 0o660])
 def test_an_identity_that_others_can_read_is_refused(tmp_path, wrong):
     path = tmp_path / "north.key"
     keys.new_identity(path)
@@ -438,7 +439,7 @@ def test_an_identity_that_others_can_read_is_refused(tmp_path, wrong):
         keys.read_identity(path)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "make",
     [keys.new_identity, keys.new_node_key, lambda path: keys.new_certificates(path.parent, ["a"])],
 )
@@ -521,7 +522,7 @@ def test_certificates_name_hosts_and_times(tmp_path):
     assert not constraints.value.ca
 
 
-@pytest.mark.parametrize("hosts", [[], "localhost", [""]])
+@for_each("hosts", [[], "localhost", [""]])
 def test_certificates_need_hosts(tmp_path, hosts):
     assert_refused("hosts must be a list", keys.new_certificates, tmp_path, hosts)
     assert not list(tmp_path.iterdir())
@@ -615,7 +616,7 @@ def outcome_of(read, path):
         return error
 
 
-@pytest.mark.parametrize("name", READERS)
+@for_each("name", READERS)
 def test_damaged_files_are_named_or_harmless(party_files, name):
     path, draws = party_files / name, random.Random(3)
     good, read = path.read_bytes(), READERS[name]

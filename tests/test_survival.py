@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import for_each
 from scipy.linalg import sqrtm
 from scipy.optimize import minimize
 from sklearn.base import clone
@@ -85,7 +86,7 @@ def test_cells_are_intervals_and_whole_intervals_at_risk():
     assert cells_of([3.0, 3.0], [True, False], (5.0, 6.0, 7.0)).tolist() == [0, 2]
 
 
-@pytest.mark.parametrize("link", ["cloglog", "logistic"])
+@for_each("link", ["cloglog", "logistic"])
 def test_gradients_are_those_of_the_rows_at_risk(link):
     X, time, event = people(40)
     cells, model = cells_of(time, event, EDGES), DiscreteHazards(EDGES, link)
@@ -112,7 +113,7 @@ def test_without_a_budget_it_is_the_exact_minimiser(link):
     X, time, event = people()
     model = DiscreteHazards(EDGES, link)
     data = hazard_data(X, time, event)
-    result = dpk.solve("auto", data, model=model, budget=None, rounds=3000, step_size=0.7)
+    result = dpk.solve("auto", data, model=model, budget=None, rounds=2000, step_size=0.7)
     rows = expanded(X, cells_of(time, event, EDGES))
     how = {"args": (rows, len(X), link), "method": "BFGS", "options": {"gtol": 1e-9}}
     exact = minimize(mean_loss, np.full(2 + K, -0.5), **how)
@@ -121,7 +122,7 @@ def test_without_a_budget_it_is_the_exact_minimiser(link):
     np.testing.assert_allclose(model.log_hazards(result.w), exact[2:], atol=1e-7)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
+@for_each("sparse", [False, True])
 def test_gradients_depend_on_their_own_person(sparse):
     X, time, event = people(300, 40)
     data = hazard_data(X, time, event)
@@ -160,8 +161,8 @@ def test_people_with_a_weight_of_zero_count_nothing():
     check_gradients(model, weighted, trials=5)
     alone = hazard_data(X[kept], time[kept], event[kept])
     how = {"model": model, "budget": None, "step_size": 0.7}
-    some = dpk.solve("auto", alone, rounds=3000, **how)
-    all_of_them = dpk.solve("auto", weighted, rounds=6000, **how)
+    some = dpk.solve("auto", alone, rounds=1000, **how)
+    all_of_them = dpk.solve("auto", weighted, rounds=2000, **how)
     np.testing.assert_allclose(all_of_them.w, some.w, atol=1e-7)
     of_all, of_some = Objective(weighted, model), Objective(alone, model)
     share, w = kept.mean(), 0.3 * some.w
@@ -186,7 +187,7 @@ def test_neighbours_of_other_weights_stay_within_the_charge():
     assert 0.8 < max(distances) <= release.sensitivity
 
 
-@pytest.mark.parametrize("size", [1e-310, 1e-160, 1e300])
+@for_each("size", [1e-310, 1e-160, 1e300])
 def test_no_record_of_hazards_makes_numpy_raise(size):
     """An error would end the run, and tell that the record is there."""
     X, time, event = people(50)
@@ -333,7 +334,7 @@ def kaplan_meier(time, event, edges):
     return np.array(found)
 
 
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 def test_curves_tend_to_those_without_noise(neighbours):
     rng = np.random.default_rng(0)
     time, event = rng.integers(1, 7, 900).astype(float), rng.random(900) < 0.6
@@ -354,7 +355,7 @@ def test_curves_tend_to_those_without_noise(neighbours):
     np.testing.assert_allclose(together.survival, kaplan_meier(time, event, edges)[:, 0], atol=1e-3)
 
 
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 def test_tables_of_neighbours_stay_within_the_charge(neighbours):
     _, time, event = people(60)
 
@@ -643,7 +644,7 @@ def test_concordance_is_released_with_its_interval(tmp_path):
     assert (nothing.scores["concordance"].low, nothing.scores["concordance"].high) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("risk", [[1.0], [math.nan, 1.0], ["a", "b"]])
+@for_each("risk", [[1.0], [math.nan, 1.0], ["a", "b"]])
 def test_wrong_risks_are_refused(risk):
     with pytest.raises(ValueError, match="risk must be finite numbers of shape"):
         concordance_index(risk, [1.0, 2.0], [True, False], budget=BUDGET)
@@ -665,7 +666,7 @@ def test_intervals_of_concordance_cover_that_of_the_population():
     assert inside >= 190
 
 
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@for_each("neighbours", ["replace_one", "add_remove"])
 def test_verify_refuses_other_edges_groups_and_sizes(neighbours):
     _, time, event = people(300)
     how = {"neighbours": neighbours} | ({"public_size": 300} if neighbours == "add_remove" else {})

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from cases import for_each
 from makers import fail_at_call, spy_on_calls
 from parties import Study
 from scipy import sparse
@@ -69,10 +70,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("solver", "neighbours", "trust", "m"), CASES)
+@for_each(("solver", "neighbours", "trust", "m"), CASES)
 def test_releases_have_their_sensitivity_and_the_budget(solver, neighbours, trust, m):
     size = {} if neighbours == "replace_one" else {"public_size": [4000 // m] * m}
-    result = solve(records(m=m), solver, trust=trust, neighbours=neighbours, **size)
+    how = {"trust": trust, "neighbours": neighbours, "rounds": 10, **size}
+    result = solve(records(m=m), solver, **how)
     unit = 2.0 if neighbours == "replace_one" else 1.0
     found = released(result)
     assert tuple(found) == tuple(RELEASES)
@@ -120,7 +122,7 @@ def test_a_softmax_of_two_classes_has_a_temperature_that_verifies():
     assert dpk.verify(result.privacy.to_dict())
 
 
-@pytest.mark.parametrize("K", [3, 10])
+@for_each("K", [3, 10])
 def test_the_temperature_is_near_the_best(K):
     data = records(n=50_000, K=K)
     result = solve(data, budget=dpk.Budget(mu=5.0), rounds=20, step_size=0.2)
@@ -163,7 +165,7 @@ def test_coefficients_are_those_of_the_logits():
     assert "logits" in result.coefficients().note
 
 
-@pytest.mark.parametrize(
+@for_each(
     "how",
     [
         {"clip": 1.0},
@@ -212,7 +214,7 @@ def test_runs_in_lockstep_have_the_temperature_of_runs_alone():
         assert isinstance(run.calibration, Temperature)
 
 
-@pytest.mark.parametrize("trust", ["central", "silo"])
+@for_each("trust", ["central", "silo"])
 def test_parties_have_the_temperature_of_one_process(trust):
     data = records(m=4)
     how = {"budget": BUDGET, "rounds": 3, "trust": trust, "model": dpk.MLP(hidden=())}
@@ -260,8 +262,8 @@ def vectors_of(data, w, K, slope=1.0, unit=None):
     return seen
 
 
-@pytest.mark.parametrize("K", [2, 3, 10, 17])
-@pytest.mark.parametrize("kind", ["dense", "single", "sparse", "range"])
+@for_each("K", [2, 3, 10, 17])
+@for_each("kind", ["dense", "single", "sparse", "range"])
 def test_vectors_are_of_one_record_wherever_it_lies(kind, K, monkeypatch):
     monkeypatch.setattr(module, "_NUMBERS", 50 * K)
     rng = np.random.default_rng(0)
@@ -329,7 +331,7 @@ def test_one_record_moves_no_sum_by_more_than_its_bound():
     assert 0.5 < worst <= 1.0  # and the search is one
 
 
-@pytest.mark.parametrize("size", [1e-310, 1e-160, 0.0, 1e300])
+@for_each("size", [1e-310, 1e-160, 0.0, 1e300])
 def test_no_record_makes_numpy_raise(size):
     """An error would end the run, and tell that the record is there."""
     X, y = rows_and_labels(4000)
@@ -341,7 +343,7 @@ def test_no_record_makes_numpy_raise(size):
     assert tuple(released(result)) == tuple(RELEASES)
 
 
-@pytest.mark.parametrize("step_size", [1e-50, 1e50])
+@for_each("step_size", [1e-50, 1e50])
 def test_models_of_any_size_have_a_finite_temperature(step_size):
     data = records()
     with np.errstate(all="ignore"):
@@ -366,7 +368,7 @@ def test_any_sums_give_a_temperature_within_its_bounds():
             assert scale.sampling_error > 0.0
 
 
-@pytest.mark.parametrize("release", [1, 2, 3])
+@for_each("release", [1, 2, 3])
 def test_a_run_that_fails_there_has_a_valid_certificate(monkeypatch, release):
     fail_at_call(monkeypatch, gaussian_sum, "sum_vectors", release)
     with pytest.warns(UserWarning, match="MemoryError"):

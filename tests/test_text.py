@@ -2,7 +2,7 @@
 
 import math
 
-import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +28,7 @@ def test_figures_are_rounded_to_their_own_side(value):
     assert rounded_up(above) == rounded_up(value)
 
 
-@pytest.mark.parametrize("rounded", [rounded_up, rounded_down])
+@for_each("rounded", [rounded_up, rounded_down])
 def test_decimals_of_few_digits_are_printed_as_they_are(rounded):
     for value in (0.0, 0.1, 0.3, 0.0007, 1.5, 12.0):
         assert float(rounded(value)) == value

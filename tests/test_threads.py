@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from cases import for_each
 
 from dpkern import _core
 from dpkern._threads import usable_cores
@@ -12,7 +13,7 @@ from dpkern._threads import usable_cores
 SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "most"), [("1", 1), ("1,4", 1), ("", None), ("0", None), ("two", None), ("999", None)]
 )
 def test_omp_num_threads_limits_the_threads_and_only_that(monkeypatch, value, most):
@@ -45,6 +46,7 @@ def test_threads_sleep_soon_when_they_wait_and_the_environment_stays_as_it_was()
     assert left == "[]"
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not _core.openmp, reason="built without OpenMP")
 def test_how_long_threads_spin_is_the_users_choice_where_there_is_one():
     settings, left = imported(OMP_WAIT_POLICY="active")

@@ -6,6 +6,7 @@ import sys
 import tomllib
 
 import pytest
+from cases import for_each
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_every_mark_is_a_tier_that_a_plain_run_leaves_out(tiers, source_tree):
     assert options["addopts"][-2:] == ["-m", f"not ({' or '.join(tiers.TIERS)})"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("paths", "expected"),
     [
         ([], []),
@@ -128,6 +129,7 @@ def test_an_unknown_tier_is_named(tiers, source_tree):
 STEPS = {"first": "echo one", "second": "test -e ../ready", "third": "echo three"}
 
 
+@pytest.mark.processes
 def test_a_release_goes_on_with_what_has_not_passed(release, tmp_path):
     (tmp_path / "clone").mkdir()
     state = release.Release(tmp_path, "c" * 40, STEPS)
@@ -147,6 +149,7 @@ def test_a_release_goes_on_with_what_has_not_passed(release, tmp_path):
     assert release.json.loads((tmp_path / "release.json").read_text())["passed"]
 
 
+@pytest.mark.processes
 def test_a_release_is_of_a_tree_without_changes(source_tree, tmp_path):
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     for name in ("tests/release.py", "tests/tiers.py", "bench/machine.py", "bench/cases.py"):

@@ -20,6 +20,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import for_each
 from released_data import data
 from released_runs import runs
 from scipy import stats
@@ -70,10 +71,11 @@ def assert_verified(certificate):
 
 
 def test_recorded_runs_are_verified():
-    """Every eighth run, and all with samples, shufflers or perturbed objectives that are quick."""
-    special = ("shuffle", "without_replacement", "paper", "add_remove", "admm/users")
-    chosen = [id for i, id in enumerate(runs()) if i % 8 == 0 or any(s in id for s in special)]
-    for id in {*filter(quick, chosen), *FEW}:
+    """One of every solver and of every kind that is quick."""
+    kinds = {id.split("/")[0] for id in runs()}
+    kinds |= {"shuffle", "without_replacement", "paper", "add_remove", "admm/users"}
+    chosen = {next((id for id in runs() if kind in id and quick(id)), None) for kind in kinds}
+    for id in sorted(chosen - {None} | FEW):
         assert_verified(made(id))
 
 
@@ -81,6 +83,14 @@ def test_recorded_runs_are_verified():
 def test_all_recorded_runs_are_verified():
     for id in runs():
         assert_verified(made(id))
+
+
+def in_two(names, slow):
+    """Names of cases as one item, and the slow ones as one of the tier "proof"."""
+    quick = [name for name in names if name not in slow]
+    parts = [quick, pytest.param(slow, marks=pytest.mark.proof)]
+    assert len(quick) + len(slow) == len(names)
+    return pytest.mark.parametrize("names", parts, ids=["quick", "slow"])
 
 
 @functools.cache
@@ -137,11 +147,12 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_law_composition_and_restatement_is_verified(name):
-    made = certificate(name)
-    assert_verified(made)
-    assert dpk.Certificate.from_dict(form(made)) == made
+@in_two(NAMES, ("perturbed twice", "perturbed apart", "person, perturbed", "person of a selection"))
+def test_every_law_composition_and_restatement_is_verified(names):
+    for name in names:
+        made = certificate(name)
+        assert_verified(made)
+        assert dpk.Certificate.from_dict(form(made)) == made, name
 
 
 def apply(values, edits):
@@ -318,16 +329,23 @@ def edited(name, edits, *, with_digest):
     return values
 
 
-@pytest.mark.parametrize("what", EDITS)
-def test_an_edit_is_rejected_with_the_digest_computed_anew(what):
-    name, change = EDITS[what]
-    found = dpk.verify(edited(name, change, with_digest=True))
-    assert not found.ok, f"{what}: {found}"
-    assert found.checks[0].ok
-    assert "MISMATCH" in str(found)
+SLOW_EDITS = (
+    *("volume", "volume in the release too", "shift", "directions", "mu given the minimiser"),
+    *("mean_runs", "eta", "releases of a selection dropped, mu lowered", "batch sizes, Poisson"),
+)
 
 
-@pytest.mark.parametrize("what", EDITS | ONLY_THE_DIGEST)
+@in_two(EDITS, SLOW_EDITS)
+def test_an_edit_is_rejected_with_the_digest_computed_anew(names):
+    for what in names:
+        name, change = EDITS[what]
+        found = dpk.verify(edited(name, change, with_digest=True))
+        assert not found.ok, f"{what}: {found}"
+        assert found.checks[0].ok, what
+        assert "MISMATCH" in str(found), what
+
+
+@for_each("what", EDITS | ONLY_THE_DIGEST)
 def test_an_edit_is_rejected_by_the_digest(what):
     name, change = (EDITS | ONLY_THE_DIGEST)[what]
     values = edited(name, change, with_digest=False)
@@ -337,7 +355,7 @@ def test_an_edit_is_rejected_by_the_digest(what):
         dpk.Certificate.from_dict(values)
 
 
-@pytest.mark.parametrize("what", ONLY_THE_DIGEST)
+@for_each("what", ONLY_THE_DIGEST)
 def test_what_no_arithmetic_can_tell(what):
     name, change = ONLY_THE_DIGEST[what]
     assert dpk.verify(edited(name, change, with_digest=True)).ok
@@ -577,15 +595,16 @@ def unforged(name):
     return made(name) if "/" in name else certificate(name)
 
 
-@pytest.mark.parametrize("what", FORGED)
-def test_a_forged_certificate_contradicts_itself(what):
-    name, change = FORGED[what]
-    found = dpk.verify(form(forged(original(name), change)))
-    structures = [c for c in found.checks if c.what.endswith("structure")]
-    assert not all(c.ok for c in structures)
+@in_two(FORGED, ("objective perturbation, linear term", "selection, run and score"))
+def test_a_forged_certificate_contradicts_itself(names):
+    for what in names:
+        name, change = FORGED[what]
+        found = dpk.verify(form(forged(original(name), change)))
+        structures = [c for c in found.checks if c.what.endswith("structure")]
+        assert not all(c.ok for c in structures), what
 
 
-@pytest.mark.parametrize("what", TAKEN_AS_STATED)
+@for_each("what", TAKEN_AS_STATED)
 def test_what_no_rule_tells_is_taken_as_stated(what):
     name, change, taken = TAKEN_AS_STATED[what]
     found = dpk.verify(form(forged(original(name), change)))
@@ -593,7 +612,7 @@ def test_what_no_rule_tells_is_taken_as_stated(what):
     assert taken in " ".join(c.stated for c in found.checks if c.recomputed == TAKEN)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("law", "epsilon"),
     [
         (GaussianDP(mu=0.3), 0.5),
@@ -617,7 +636,7 @@ def test_laws_recomputed_agree_from_below(law, epsilon):
     assert law.delta(epsilon) <= again.delta(max(reduced, 0.0)) * (1 + slack) + rounding
 
 
-@pytest.mark.parametrize(("epsilon", "batch"), [(0.2, 15), (0.2, 50), (0.44, 120)])
+@for_each(("epsilon", "batch"), [(0.2, 15), (0.2, 50), (0.44, 120)])
 def test_deltas_of_samples_that_are_but_roundings_agree(epsilon, batch):
     data = dpk.SiloData(np.eye(240, 3), np.resize([-1.0, 1.0], 240), [0, 240], row_bound=1.0)
     how = {"neighbours": "add_remove", "public_size": 240, "sampling": "poisson", "rng": 1}
@@ -663,7 +682,7 @@ def test_a_model_file_and_lines_of_json_are_verified(tmp_path, capsys):
     assert "do not rely on it" in out
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "message"),
     [
         ("", "holds no certificate"),
@@ -695,7 +714,7 @@ def test_another_version_and_damage_are_refused():
         verify_certificate(values | {"group_size": "two"})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "path", "value"),
     [
         ("run", "releases/0/sensitivity", 1e308),
@@ -727,6 +746,7 @@ def test_a_key_that_is_there_twice_is_refused(tmp_path):
         dpk.verify(path)
 
 
+@pytest.mark.proof
 def test_sizes_are_public_numbers_where_records_are_added(tmp_path):
     how = {"clip": 1.0, "l2": 0.01, "neighbours": "add_remove", "public_size": 60}
     budget = dpk.Budget(epsilon=1.0, delta=1e-6)
@@ -743,6 +763,7 @@ def test_sizes_are_public_numbers_where_records_are_added(tmp_path):
     assert dpk.verify(tmp_path / "a").ok
 
 
+@pytest.mark.proof
 def test_the_charge_of_a_selection_is_verified(tmp_path):
     budget = dpk.Budget(epsilon=2.0, delta=1e-6)
     accountant = dpk.Accountant(tmp_path / "a", epsilon=3.0, delta=1e-6)
@@ -831,7 +852,7 @@ def test_the_band_of_a_run_is_that_of_its_noise(tmp_path):
     assert runs()["local_newton/layout/csr"].run(1)._noise_band() is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("solver", "options"),
     [
         ("gradient_descent", {}),
@@ -851,7 +872,7 @@ def test_a_single_silo_is_verified(solver, options):
     assert_verified(dpk.solve(solver, one, budget=BUDGET, **how, **options).privacy)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("solver", "options"),
     [
         ("minibatch_sgd", {"rounds": 4}),
@@ -883,6 +904,7 @@ def test_a_round_without_active_blocks_has_no_release():
     assert_verified(found)
 
 
+@pytest.mark.proof
 def test_an_unpenalised_intercept_has_the_added_penalty_alone():
     how = {"clip": 1.0, "l2": 0.1, "added_l2": 0.01, "penalize_intercept": False, "rng": 1}
     found = dpk.solve("objective_perturbation", data("dense"), budget=BUDGET, **how).privacy
@@ -898,7 +920,7 @@ def test_deltas_below_the_rounding_of_doubles_are_verified():
     assert_verified(found)
 
 
-@pytest.mark.parametrize("name", ["gradient_descent", "local_newton", "spider"])
+@for_each("name", ["gradient_descent", "local_newton", "spider"])
 def test_runs_in_lock_step_and_shares_of_noise_are_verified(name):
     how = {"clip": 1.0, "rounds": 3, "step_size": 0.1, "rng": 1, "trust": "central"}
     for result in dpk.solve_many(name, data("dense"), budgets=[BUDGET, BUDGET], **how):
@@ -944,6 +966,7 @@ def test_groups_with_binomial_noise_by_hand():
         compose_sequential(one, certificate("perturbed")).group(2)
 
 
+@pytest.mark.proof
 def test_groups_of_a_selection_by_hand():
     """The law with r mu, and the same draws, as no run of it has binomial noise."""
     one = certificate("selection")
@@ -982,14 +1005,13 @@ def of_people(name, **options):
     return dpk.solve(name, people, budget=budget, **options).privacy
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "options"),
     [
         ("gradient_descent", {}),
         ("gradient_descent", {"trust": "silo"}),
         ("gradient_descent", {"person_clip": None}),
         ("local_newton", {}),
-        ("select", {}),
         ("select", {"person_clip": None}),
         ("private_range", {}),
     ],
@@ -998,7 +1020,12 @@ def test_guarantees_for_people_are_verified(name, options):
     assert_verified(of_people(name, **options))
 
 
-@pytest.mark.parametrize(
+@pytest.mark.proof
+def test_selections_for_people_are_verified():
+    assert_verified(of_people("select"))
+
+
+@for_each(
     ("options", "change"),
     [
         ({}, {"unit": "one person with at most 40 records"}),
@@ -1017,7 +1044,7 @@ def test_other_guarantees_for_people_are_rejected(options, change):
     assert not verify_certificate(values, "edited").ok
 
 
-@pytest.mark.parametrize("id", ["admm/silos/federated/silo", "local_sgd/silo/round/one_pass"])
+@for_each("id", ["admm/silos/federated/silo", "local_sgd/silo/round/one_pass"])
 def test_a_series_is_recomputed_from_its_costliest_releases(id):
     certificate = made(id)
     assert all(release.series == 1 for release in certificate.releases)

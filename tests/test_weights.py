@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy
 import sklearn
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from makers import BUDGET, assert_refused, fail_at_call
@@ -99,7 +100,7 @@ def test_weights_of_persons_follow_their_rows():
         np.testing.assert_array_equal(data.record_weight, weight[order] / 3.0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "said"),
     [
         ({"weight": [1.0, 2.0]}, r"weight must have shape \(4,\), a number a record, got \(2,\)"),
@@ -118,7 +119,7 @@ def test_bad_weights_and_offsets_are_named(options, said):
 
 
 @pytest.mark.filterwarnings("ignore:no target_bound was stated")
-@pytest.mark.parametrize("solver", sorted(SOLVERS))
+@for_each("solver", sorted(SOLVERS))
 def test_solvers_read_weights_or_refuse_them_before_a_release(solver, tmp_path):
     data, declared = counts_of_silos(), SOLVERS[solver].declaration
     ledger = dpk.Accountant(tmp_path / "ledger.json", epsilon=2.0, delta=1e-5)
@@ -138,7 +139,7 @@ def test_solvers_read_weights_or_refuse_them_before_a_release(solver, tmp_path):
     assert result.privacy.epsilon(BUDGET.delta) <= 1.0 + 1e-9
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("solver", "how"),
     [
         ("federated_gd", {"local_steps": 3}),
@@ -271,7 +272,7 @@ def make_rare(n=20_000):
     return X, np.where(rare, "yes", "no"), rng.uniform(0.5, 2.0, n)
 
 
-@pytest.mark.parametrize("kind", [DPLogisticRegression, DPLinearSVC])
+@for_each("kind", [DPLogisticRegression, DPLinearSVC])
 def test_weights_of_classes_are_those_of_their_records(kind):
     X, y, weight = make_rare()
     how = {"feature_range": (-1.0, 1.0), "classes": ["no", "yes"], "random_state": 0, "C": 1e6}
@@ -287,7 +288,7 @@ def test_weights_of_classes_are_those_of_their_records(kind):
     assert both.privacy_.declared["max_weight"] == 16.0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "said"),
     [
         ("balanced", "class_weight must be a dictionary of public weights"),
@@ -512,7 +513,7 @@ def test_weights_and_exposures_are_routed_and_checked():
     assert first.result_.calibration is None
 
 
-@pytest.mark.parametrize("loss", [LOSS, Gamma(-5.0, 2.0, 8.0), NegativeBinomial(1.0, 8.0)])
+@for_each("loss", [LOSS, Gamma(-5.0, 2.0, 8.0), NegativeBinomial(1.0, 8.0)])
 def test_a_log_link_refuses_targets_that_are_shifted(loss):
     said = "target_bound must be a number or None with the loss"
     assert_refused(said, Objective, counts_of_silos(target_bound=(0.0, 8.0)), loss)
@@ -541,8 +542,8 @@ def test_a_level_that_is_all_noise_is_small():
     assert np.mean(levels) < 1.0
 
 
-@pytest.mark.parametrize("most", [5e-324, 1e300, 1.7e308])
-@pytest.mark.parametrize("bounds", [(-300.0, 300.0), (-300.0, -299.0), (-5.0, 2.0)])
+@for_each("most", [5e-324, 1e300, 1.7e308])
+@for_each("bounds", [(-300.0, 300.0), (-300.0, -299.0), (-5.0, 2.0)])
 def test_levels_of_extreme_bounds_are_numbers(most, bounds):
     X, y, _, _ = make_counts(300)
     data = dpk.SiloData(X, y, [0, 300], intercept=True, row_bound=2.0, task="regression")

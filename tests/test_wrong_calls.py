@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from cases import for_each
 
 import dpkern as dpk
 from dpkern.cli import main
@@ -189,7 +190,7 @@ def refused(capsys, *argv):
     return err
 
 
-@pytest.mark.parametrize(("content", "fit", "schema"), SHEETS.values(), ids=SHEETS)
+@for_each(("content", "fit", "schema"), SHEETS.values(), ids=SHEETS)
 def test_messy_sheets_are_explained(capsys, tmp_path, content, fit, schema):
     path = tmp_path / "raw.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -207,7 +208,7 @@ def test_messy_sheets_are_explained(capsys, tmp_path, content, fit, schema):
         assert (schema or fit) in refused(capsys, "schema", str(path))
 
 
-@pytest.mark.parametrize("content", TAKEN.values(), ids=TAKEN)
+@for_each("content", TAKEN.values(), ids=TAKEN)
 def test_sheets_of_other_layouts_are_read(capsys, tmp_path, content):
     path = tmp_path / "raw.csv"
     path.write_text(content, newline="")
@@ -275,7 +276,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), COMMANDS)
+@for_each(("text", "said"), COMMANDS)
 def test_wrong_commands_name_the_option_and_the_cure(capsys, monkeypatch, made, text, said):
     monkeypatch.chdir(made)
     before = {path.name: path.read_bytes() for path in made.iterdir()}
@@ -438,7 +439,7 @@ CALLS = [
 
 
 @pytest.mark.filterwarnings("ignore:A certificate", "ignore:scales")
-@pytest.mark.parametrize(("call", "said"), CALLS, ids=[said[:40] for _, said in CALLS])
+@for_each(("call", "said"), CALLS, ids=[said[:40] for _, said in CALLS])
 def test_wrong_calls_name_the_argument_and_the_cure(monkeypatch, made, call, said):
     monkeypatch.chdir(made)
     before = {path.name: path.read_bytes() for path in made.iterdir()}

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ rhos = st.floats(-8, 2).map(lambda e: 10.0**e)
 deltas = st.floats(-30, -0.1).map(lambda e: 10.0**e)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(rho=rhos, epsilon=st.floats(0.0, 60.0))
 def test_delta_is_above_the_gaussian_s_and_below_the_plain_moment_bound(rho, epsilon):
     delta = zcdp_delta(rho, epsilon)
@@ -35,7 +36,7 @@ def test_delta_is_the_least_over_the_orders(rho, epsilon):
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(rho=rhos, delta=deltas)
 def test_epsilon_is_the_least_that_reaches_delta(rho, delta):
     epsilon = zcdp_epsilon(rho, delta)
@@ -43,7 +44,7 @@ def test_epsilon_is_the_least_that_reaches_delta(rho, delta):
     assert epsilon == 0.0 or zcdp_delta(rho, epsilon * (1 - 1e-6)) > delta
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(epsilon=st.floats(-4, 1.5).map(lambda e: 10.0**e), delta=deltas)
 def test_rho_is_the_largest_that_keeps_to_the_budget(epsilon, delta):
     rho = zcdp_rho(epsilon, delta)
@@ -59,7 +60,7 @@ def test_ends_of_the_ranges():
     assert zcdp_epsilon(1e-12, 0.9) == 0.0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("function", "arguments", "message"),
     [
         (zcdp_delta, (0.0, 1.0), r"rho must .*got 0.0"),

@@ -76,7 +76,7 @@ TOUCHED: dict[str, set[str]] = {
     "tests/gpu_card.*": {"proof"},  # and tests/test_gpu.py in the default tier
     "tests/recipes.toml": {"docs"},
     "tests/tiers.py": set(),
-    "tests/release.py": set(),
+    "tests/release.py": {"processes"},
 }
 
 
