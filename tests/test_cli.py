@@ -28,7 +28,18 @@ from tqdm import tqdm
 
 import dpkern as dpk
 from dpkern import datasets, io
-from dpkern.cli import _arguments, _data, _output, _parsed, compare, example, fit, main, predict
+from dpkern.cli import (
+    _arguments,
+    _comparison,
+    _data,
+    _output,
+    _parsed,
+    compare,
+    example,
+    fit,
+    main,
+    predict,
+)
 from dpkern.kernels import installation
 from dpkern.plotting import CompareRow
 from dpkern.solvers import SOLVERS
@@ -815,13 +826,13 @@ def test_compare_leaves_out_a_solver_that_refuses_unless_it_was_named(capsys, tr
 
 def test_what_cannot_run_is_left_out_before_anything_runs(capsys, train, monkeypatch):
     events = []
-    solve_many = compare.solve_many
+    solve_many = _comparison.solve_many
 
     def recorded(solver, *arguments, **parameters):
         events.append(solver)
         return solve_many(solver, *arguments, **parameters)
 
-    monkeypatch.setattr(compare, "solve_many", recorded)
+    monkeypatch.setattr(_comparison, "solve_many", recorded)
     monkeypatch.setattr(_output, "remark", events.append)
     out, _ = shown(capsys, ["compare", train, *SMALL, "--solvers", "admm", "--no-plot"])
     assert events == [
@@ -840,7 +851,7 @@ def test_the_check_before_a_comparison_reads_no_record(train):
             *(table.X, y, 7), seed=0, how="random", row_bound=2.0, intercept=True,
             feature_range=bounds, task=task,
         )  # fmt: skip
-        empty = compare.without_records(data)
+        empty = _comparison.without_records(data)
         assert empty.X.nnz == 0
         assert set(empty.y.tolist()) <= {-1.0, 0.0, 1.0}
         for name in ("n", "m", "d", "n_features", "row_bound", "intercept", "task"):
@@ -854,11 +865,11 @@ def test_solvers_in_several_processes_give_the_table_of_one(capsys, train, monke
     command = ["compare", train, *SMALL, "--no-plot", "--noise-seed", "3"]
     tables, said = [], []
     for cores in (1, 2):
-        monkeypatch.setattr(compare, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(_comparison, "usable_cores", lambda cores=cores: cores)
         out, err = shown(capsys, command)
         tables.append([row[:-1] for row in table_of(out)])  # all but the seconds
         said.append(sorted(line for line in err.splitlines() if "warning" in line))
-    assert len({(solver, trust) for solver, trust, *_ in tables[0]}) > compare._FEW
+    assert len({(solver, trust) for solver, trust, *_ in tables[0]}) > _comparison._FEW
     assert tables[0] == tables[1]
     assert said[0] == said[1]
 
@@ -869,7 +880,7 @@ def test_solvers_in_several_processes_give_the_table_of_one(capsys, train, monke
 def test_rows_that_have_run_are_printed_whatever_happens_next(
     capsys, train, monkeypatch, stop, status
 ):
-    solve_many, runs = compare.solve_many, []
+    solve_many, runs = _comparison.solve_many, []
 
     def fails(solver, data, **parameters):
         runs.append(solver)
@@ -878,7 +889,7 @@ def test_rows_that_have_run_are_printed_whatever_happens_next(
             raise stop
         return solve_many(solver, data, **parameters)
 
-    monkeypatch.setattr(compare, "solve_many", fails)
+    monkeypatch.setattr(_comparison, "solve_many", fails)
     flags = ["--solvers", "wd_dp:central,gradient_descent:central,output_perturbation:central"]
     assert main(["compare", train, *SMALL, *flags, "--no-plot"]) == status
     out, err = capsys.readouterr()
@@ -904,8 +915,8 @@ def test_models_that_cannot_be_scored_have_spent_their_budget(capsys, tmp_path, 
     path = tmp_path / "big.csv"
     table = np.column_stack([X, 1e160 * X.sum(axis=1)])
     np.savetxt(path, table, delimiter=",", header="a,b,c,y", comments="")
-    monkeypatch.setattr(compare, "usable_cores", lambda: cores)
-    monkeypatch.setattr(compare, "_FEW", 1)
+    monkeypatch.setattr(_comparison, "usable_cores", lambda: cores)
+    monkeypatch.setattr(_comparison, "_FEW", 1)
     solvers = "gradient_descent:central,local_newton:central,objective_perturbation"
     run = ["compare", path, "--target", "y", "--no-plot", "--draws", "1", "--epsilons", "1"]
     assert main([*map(str, run), "--solvers", solvers, "--noise-seed", "5"]) == 2
