@@ -1371,8 +1371,8 @@ def test_solvers_get_nothing_but_what_was_given_and_a_loss(capsys, train, monkey
         seen.append((name, parameters, data.row_bound, data.intercept))
         raise ValueError("enough")
 
-    for command in (fit, compare):
-        monkeypatch.setattr(command, "solve", recorded)
+    for module in (fit, _comparison):
+        monkeypatch.setattr(module, "solve", recorded)
     for solver in SOLVERS:
         for budget in (BUDGET, ["--no-privacy"]):
             assert main(["fit", train, "--solver", solver, *budget]) == 2

@@ -687,3 +687,18 @@ def test_hidden_steps_penalise_the_distance_from_the_first_model(monkeypatch, so
     assert np.allclose(result.w, firsts[0] + np.linalg.solve(H, g), atol=0.02)
     assert np.array_equal(data.y, targets().y)
     assert dpk.verify(result.privacy.to_dict())
+
+
+@pytest.mark.parametrize("accounting", ["sound", "last_iterate"])
+def test_steps_that_no_sensitivity_covers_are_refused_before_the_mean(accounting):
+    x = np.random.default_rng(0).uniform(-0.1, 0.1, (200, 1))
+    data = dpk.SiloData(
+        x, 1e30 * x[:, 0], [0, 200], task="regression", intercept=True, row_bound=0.24,
+        target_bound=1e30,
+    )  # fmt: skip
+    how = {"trust": "silo", "accounting": "last_iterate"} if accounting == "last_iterate" else {}
+    with pytest.raises(ValueError, match="a model of norm beyond") as caught:
+        dpk.solve(
+            "wd_dp", data, budget=BUDGET, rng=0, loss="squared", l2=1e-3, local_steps=3, **how
+        )
+    assert not getattr(caught.value, "__notes__", ())

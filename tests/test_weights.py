@@ -573,3 +573,10 @@ def test_a_gamma_loss_of_tiny_targets_has_a_curvature_bound():
 def test_coefficients_of_a_log_link_are_of_the_log_of_means():
     result = dpk.solve("gradient_descent", counts_of_silos(), budget=BUDGET, loss=LOSS, rng=0)
     assert result.coefficients().note.startswith("coefficients are those of the log of means")
+
+
+@for_each("loss", ["poisson", "gamma", "negative_binomial"])
+def test_targets_of_a_log_link_have_an_upper_end_above_0(loss):
+    said = "target_bound must have an upper end above 0 with the loss"
+    data = counts_of_silos(target_bound=(-5.0, -1.0))
+    assert_refused(said, dpk.solve, "auto", data, budget=BUDGET, loss=loss)

@@ -41,6 +41,10 @@ class LastIterate:
         self._step = times(eta, clip)
         self._runs, self._factor = runs, last_iterate_factor(runs.contraction, len(runs.step_sizes))
 
+    def largest_std(self, start: float) -> float:
+        """Return the largest std of the noise of a step, over silos, from |w| <= start."""
+        return max(self._calibrated(n, start)[1] for n in set(self._runs.sizes))
+
     def release(
         self, w: FloatArray, start: float, step: Callable[[FloatArray, int], FloatArray]
     ) -> FloatArray:

@@ -401,6 +401,11 @@ def with_given_targets(data: SiloData, loss: Loss) -> tuple[SiloData, Loss]:
     """
     bound, middle = data.target_bound, data.transform.target_middle
     if math.isfinite(bound) and getattr(loss, "max_target", 0.0) == math.inf:
+        if not bound + middle > 0.0:
+            raise ValueError(
+                f"target_bound must have an upper end above 0 with the loss {loss.name!r}, whose "
+                f"targets are counts or costs, got {bound + middle}"
+            )
         if isinstance(loss, LogLink) and loss == type(loss)():
             loss = loss.of_targets(bound + middle)
         else:

@@ -69,7 +69,7 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
         raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.plan.solver}")
     returned, done = Returned(run, run.plan.rounds), 0
     run.qualify(*(notes if run.plan.budget is not None else ()), upper=NOT_HIDDEN in notes)
-    if isinstance(advance, HiddenSteps):
+    if isinstance(advance, HiddenSteps | LastIterates):
         advance.require_reach(eta)
     w, origin = run.first_model(), None
     if run.plan.declaration.penalizes_intercept and _is_of_residuals(run.objective) and w.any():
@@ -268,15 +268,12 @@ class HiddenSteps:
         """Raise ValueError if a later round could start where no sensitivity is known."""
         if self._mu is None:
             return
-        data, factors = self._run.objective.data, tuple(self._factors.tolist())
-        # The first model has the mean of targets as its intercept, or is 0.
-        d, reach = data.d, 0.0 if self._run.plan.recalibration_mu is None else largest_target(data)
-        noise = (math.sqrt(d) + 10.0) / self._mu
-        for row in eta:
-            longest = self._run.plan.clip * float(np.sum(row))
-            start = norm_bound(np.zeros(d), max(reach, longest))
-            sensitivity, _ = _bounds_of(self._steps.local_runs(row), start, factors)
-            reach += longest + noise * max(sensitivity)
+        factors, mu = tuple(self._factors.tolist()), self._mu
+
+        def std(row: FloatArray, start: float) -> float:
+            return max(_bounds_of(self._steps.local_runs(row), start, factors)[0]) / mu
+
+        _require_reach(self._run, eta, std)
 
     async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the next model, shape (d,), after steps eta (K,) from the public w."""
@@ -316,6 +313,19 @@ class HiddenSteps:
         data, first = self._run.objective.data, self._round * K
         self._round += 1
         return self._sampler.consecutive(self._run.stream, data.offsets, first, K)
+
+
+def _require_reach(run: Run, eta: FloatArray, std: Callable[[FloatArray, float], float]) -> None:
+    """Raise ValueError, before a release, where `std` knows no noise of a round by its start.
+
+    The first model has the mean of targets as its intercept, or is 0.
+    """
+    data, d = run.objective.data, run.objective.data.d
+    reach = 0.0 if run.plan.recalibration_mu is None else largest_target(data)
+    for row in eta:
+        longest = run.plan.clip * float(np.sum(row))
+        start = norm_bound(np.zeros(d), max(reach, longest))
+        reach += longest + (math.sqrt(d) + 10.0) * std(row, start)
 
 
 # Rounds and runs of a study have few different ones, and rational arithmetic takes its time.
@@ -383,12 +393,21 @@ class LastIterates:
     """
 
     def __init__(self, run: Run, *, mu: float, eta: FloatArray) -> None:
-        self._steps = LocalSteps(run)
+        self._run, self._steps = run, LocalSteps(run)
         # All rounds at once, so that step sizes are checked before any record is read.
         self._mechanisms = {
             row.tobytes(): LastIterate(run.channel("silo"), mu=mu, runs=self._steps.local_runs(row))
             for row in eta
         }
+
+    def require_reach(self, eta: FloatArray) -> None:
+        """Raise ValueError if a later round could start where no sensitivity is known."""
+        K = self._run.plan.local_steps
+
+        def std(row: FloatArray, start: float) -> float:
+            return math.sqrt(K) * self._mechanisms[row.tobytes()].largest_std(start)
+
+        _require_reach(self._run, eta, std)
 
     async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the average of the last iterates, shape (d,), from the public w."""
