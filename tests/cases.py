@@ -82,7 +82,8 @@ def for_each(names, cases, ids=None):
     """Run a test on every case as one item: `pytest.mark.parametrize` for cases of milliseconds.
 
     All cases run, each with keys, `monkeypatch`, `tmp_path` and `capsys` of its own, and `spied`
-    and `replay` empty. The first error is raised, and has the names of all cases that failed.
+    and `replay` empty. The first error is raised, and has the names of all cases that failed. The
+    test is skipped where every case skips: one that does says that the property is not its own.
     """
     ids = ids if ids is None or callable(ids) else list(ids)
     cases = list(read_cases(names, cases, ids))

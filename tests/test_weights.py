@@ -459,6 +459,14 @@ def test_bounds_of_means_follow_from_that_of_targets_unless_stated(loss, bounds)
     np.testing.assert_allclose(found, (*bounds, 0.2), rtol=1e-12)
 
 
+@for_each("make", [Poisson, Gamma])
+@for_each("most", [5e-324, 1e-129, 1e-128, 1.0, 1e131, 1.7e308])
+def test_bounds_of_means_are_within_those_of_a_loss_for_any_targets(make, most):
+    loss = make.of_targets(most)
+    assert loss.max_target == most
+    assert -300.0 <= loss.low < loss.high <= 300.0
+
+
 @pytest.mark.parametrize("unit", [1.0, 1000.0])
 @pytest.mark.parametrize("make", [DPPoissonRegressor, DPGammaRegressor])
 def test_means_are_learnt_in_any_unit_from_a_bound_of_targets(make, unit):

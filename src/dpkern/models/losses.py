@@ -300,10 +300,9 @@ class LogLink(Likelihood):
     @classmethod
     def of_targets(cls, max_target: float) -> Self:
         """Return the loss of targets up to this bound, and of means from a part of it up to it."""
-        high = min(
-            max(math.log(positive("max_target", max_target)), 6.0 - _FAR_MARGIN), _FAR_MARGIN
-        )
-        return cls(high - math.log(cls._range_of_means), high, max_target)
+        high = min(math.log(positive("max_target", max_target)), _FAR_MARGIN)
+        low = max(high - math.log(cls._range_of_means), -_FAR_MARGIN)
+        return cls(low, max(high, low + 1.0), max_target)
 
     @property
     def middle(self) -> float:
