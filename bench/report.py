@@ -60,7 +60,7 @@ from bench.native import seconds_in_c
 from bench.performance_page import rate_of
 from dpkern import _threads
 from dpkern.kernels import installation
-from dpkern.solvers.base.learning import NothingLearntWarning
+from dpkern.solvers.base.outcome import NothingLearntWarning
 
 SUITES = (
     bench_glm.cases,

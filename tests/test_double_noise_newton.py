@@ -14,7 +14,7 @@ import dpkern as dpk
 from dpkern.privacy import Budget
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers import Objective, double_noise_newton
-from dpkern.solvers.base.learning import NothingLearntWarning
+from dpkern.solvers.base.outcome import NothingLearntWarning
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 

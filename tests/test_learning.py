@@ -7,8 +7,8 @@ import pytest
 from cases import for_each
 
 import dpkern as dpk
-from dpkern.solvers.base import learning
-from dpkern.solvers.base.learning import LearningWatch, NothingLearntWarning
+from dpkern.solvers.base import outcome
+from dpkern.solvers.base.outcome import LearningWatch, NothingLearntWarning
 
 
 def finding(gradients):
@@ -22,9 +22,9 @@ def finding(gradients):
 def test_rounds_may_be_added_in_any_parts(at_once, monkeypatch):
     gradients = np.array(noisy(np.exp(-np.arange(100) / 400), 0.01))
     whole, parts = LearningWatch(100), LearningWatch(100)
-    monkeypatch.setattr(learning, "_AT_ONCE", 1)
+    monkeypatch.setattr(outcome, "_AT_ONCE", 1)
     whole.add(gradients)
-    monkeypatch.setattr(learning, "_AT_ONCE", at_once)
+    monkeypatch.setattr(outcome, "_AT_ONCE", at_once)
     for part in np.split(gradients, [1, 20, 30, 70, 80]):
         parts.add(part)
         part[:] = np.nan  # the caller's again

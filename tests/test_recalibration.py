@@ -21,7 +21,7 @@ from dpkern.solvers.base import first_model, line_fits
 from dpkern.solvers.base import recalibration as module
 from dpkern.solvers.base.calibration import Calibration
 from dpkern.solvers.base.first_model import MEAN
-from dpkern.solvers.base.learning import NothingLearntWarning
+from dpkern.solvers.base.outcome import NothingLearntWarning
 from dpkern.solvers.base.recalibration import (
     RATES,
     RESIDUALS,

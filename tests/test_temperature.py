@@ -17,7 +17,7 @@ import dpkern as dpk
 from dpkern.privacy.mechanisms import gaussian_sum
 from dpkern.solvers.base import recalibration as module
 from dpkern.solvers.base.calibration import Temperature
-from dpkern.solvers.base.learning import NothingLearntWarning
+from dpkern.solvers.base.outcome import NothingLearntWarning
 from dpkern.solvers.base.recalibration import SIZES, TEMPERATURE
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)

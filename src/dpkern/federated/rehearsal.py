@@ -15,7 +15,7 @@ from dpkern.federated.study import Study
 from dpkern.party import Party
 from dpkern.privacy import Certificate
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.solvers.base.learning import NothingLearntWarning
+from dpkern.solvers.base.outcome import NothingLearntWarning
 from dpkern.stream import NoiseStream
 
 

@@ -29,9 +29,15 @@ from dpkern.solvers.base.calibration import Calibration, LogMeans, Temperature
 from dpkern.solvers.base.coefficients import CoefficientNoise
 from dpkern.solvers.base.first_model import first_model
 from dpkern.solvers.base.inference import Inference
-from dpkern.solvers.base.learning import LearningWatch
 from dpkern.solvers.base.objective import Objective, resolve_monitor, with_given_targets
-from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain, sources
+from dpkern.solvers.base.outcome import (
+    LearningWatch,
+    declared,
+    ending,
+    notes_on_data,
+    plain,
+    sources,
+)
 from dpkern.solvers.base.plan import RunPlan, resolve
 from dpkern.solvers.base.recalibration import recalibrate
 from dpkern.solvers.base.result import SolverResult, stored_model
