@@ -17,12 +17,12 @@ from dpkern.privacy import BudgetWarning
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms import gaussian_sum, perturbed_minimiser
 from dpkern.privacy.sensitivity.local_runs import LARGEST_DRAW
-from dpkern.solvers.base import first_model, line_fits
+from dpkern.solvers.base import calibration, recalibration
 from dpkern.solvers.base import recalibration as module
 from dpkern.solvers.base.calibration import Calibration
-from dpkern.solvers.base.first_model import MEAN
 from dpkern.solvers.base.outcome import NothingLearntWarning
 from dpkern.solvers.base.recalibration import (
+    MEAN,
     RATES,
     RESIDUALS,
     SCORES,
@@ -338,7 +338,7 @@ def test_a_bound_far_above_the_rows_costs_no_accuracy(row_bound):
 
 
 def test_a_slope_of_noise_keeps_the_order():
-    scale = line_fits.Scale(1000.0, 1.0, 0.5)
+    scale = calibration.Scale(1000.0, 1.0, 0.5)
     for _ in range(2):
         scale.improve(1000.0, 250.0, 1.0)
     assert scale.slope >= 0.5 * math.exp(-2.0)
@@ -346,12 +346,12 @@ def test_a_slope_of_noise_keeps_the_order():
 
 def test_an_offset_that_noise_explains_is_not_taken():
     for std, share in ((1e-3, 1.0), (30.0, 0.5), (1e4, 0.01)):
-        odds = line_fits.LogOdds(1000.0, 100.0, 70.0, std, 0.5)
+        odds = calibration.LogOdds(1000.0, 100.0, 70.0, std, 0.5)
         risk, rate = (math.log(p / (1.0 - p)) for p in (0.6, 0.57))
         if std < 1.0:
             assert odds.offset == pytest.approx(rate)
         assert abs(odds.offset - 0.5 * odds.centre) <= share * (risk - rate) + 1e-6
-    odds = line_fits.LogOdds(1000.0, 0.0, 0.0, 10.0, 0.5)
+    odds = calibration.LogOdds(1000.0, 0.0, 0.0, 10.0, 0.5)
     odds.improve(100.0, 90.0, 1e-3)
     assert odds.offset == pytest.approx(-100.0 / 215.0)
     before = odds.offset
@@ -438,8 +438,8 @@ def test_any_sums_give_a_finite_line_within_its_bounds():
             n, unit = 10.0 ** rng.uniform(1.0, 8.0), 10.0 ** rng.uniform(-160.0, 160.0)
             std = n * 10.0 ** rng.uniform(-20.0, 0.0, 3)
             odds, scale = (
-                line_fits.LogOdds(n, *numbers(2), std[0], 0.5),
-                line_fits.Scale(n, unit, 0.5),
+                calibration.LogOdds(n, *numbers(2), std[0], 0.5),
+                calibration.Scale(n, unit, 0.5),
             )
             for _ in range(2):
                 scale.improve(*numbers(2), std[1])
@@ -622,7 +622,7 @@ def test_other_regressions_release_no_mean(how):
 def test_a_mean_that_noise_explains_is_not_taken():
     run = type("Run", (), {"objective": type("Objective", (), {"n": 1000, "data": targets(n=10)})})
     for total, std, expected in ((100.0, 100.0, 0.5), (100.0, 1.0, 0.9999), (1e300, 1.0, 10.0)):
-        mean = first_model._TargetMean(run, 1.0, None)
+        mean = recalibration._TargetMean(run, 1.0, None)
         sums = np.array([total]), std
         mean._release = lambda *_, sums=sums: sums
         assert mean.find(10.0) == pytest.approx(expected, rel=1e-4)

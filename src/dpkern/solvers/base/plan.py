@@ -191,7 +191,9 @@ def resolve(
     refuse_sizes(objective, given)
     of_settings = budget if persons is None else persons.budget_of_settings
     of_record, recalibration_mu = budget if persons is None else persons.budget, None
-    share = recalibration_share(declaration, objective, of_record, persons, given)
+    share = 0.0
+    if given["recalibrate"] and given["clip"] == AUTO:
+        share = recalibration_share(declaration, objective, of_record, persons, given)
     given["recalibrate"] = share > 0.0
     if of_record is not None and share > 0.0:
         rest, recalibration_mu = split_budget(of_record.mu, (1.0 - share, share), (1, 1))

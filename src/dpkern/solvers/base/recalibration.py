@@ -34,6 +34,14 @@ bound Y, H the largest mean, at most Y, and w <= 1 the weight of a record,
     sum_i ( w_i y_i / Y - 1/2, w_i m_i / H - 1/2 )                                        C = 0.7072
 
 are the sums of targets and of means, by whose quotient all means are multiplied.
+
+Two kinds of models have a release before the first step in place of one after the last. Targets
+within a bound T have the sum of y / T, C = 1, whose mean is the first model's intercept: from 0 the
+steps that noise permits may be too few to come to an offset of targets, and with clipped gradients
+the other coefficients wait for it. Of ordered classes, whose thresholds decide their probabilities,
+the counts of the K classes are released, at whose rates the thresholds start,
+
+    sum_i ( 1[y_i = k] - 1 / K )_k                                                        C = 1
 """
 
 import math
@@ -58,8 +66,14 @@ from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum, RecordVectors, V
 from dpkern.privacy.sampling.amplification import AMPLIFIES
 from dpkern.privacy.sensitivity.grids import total_on_grid
 from dpkern.solvers.base.backends import interruptible
-from dpkern.solvers.base.calibration import Calibration, LogMeans, Temperature
-from dpkern.solvers.base.line_fits import LogOdds, Scale, bounded
+from dpkern.solvers.base.calibration import (
+    Calibration,
+    LogMeans,
+    LogOdds,
+    Scale,
+    Temperature,
+    bounded,
+)
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.persons import PersonBound
 from dpkern.solvers.base.settings import moments
@@ -117,6 +131,9 @@ RESIDUALS = "recalibration: sums of risks less labels, and of information"
 TEMPERATURE = "recalibration: sum of scores and information of the temperature"
 LEVEL = "recalibration: sums of targets and of means"
 
+MEAN = "sum of targets over their bound"
+CLASSES = "recalibration: counts of ordered classes"
+
 
 def _error(scale: Scale, dim: int, information: float) -> float:
     """Return the standard error of a slope, by the noise and by what labels agree with by chance.
@@ -167,9 +184,8 @@ def recalibration_share(
 ) -> float:
     """Return the share of mu^2 for a recalibration.
 
-    There is one where predictions are probabilities or means, settings follow from the budget, and
-    the guarantee of all releases is Gaussian DP, for a record or for groups of them, or that of a
-    perturbed objective.
+    There is one where predictions are probabilities or means, and the guarantee of all releases is
+    Gaussian DP, for a record or for groups of them, or that of a perturbed objective.
     """
     data, loss = objective.data, objective.loss
     binary = data.task == "classification" and isinstance(loss, Loss) and loss.name == "logistic"
@@ -180,8 +196,7 @@ def recalibration_share(
     targets = isinstance(loss, Loss) and objective.has_units and data.intercept
     targets = targets and math.isfinite(data.target_bound) and not _adds_up_changes(given)
     if (
-        not (given["recalibrate"] and given["clip"] == "auto")
-        or not (declaration.gaussian or persons is None)
+        not (declaration.gaussian or persons is None)
         or not (labels or counts or targets or ordered)
         or declaration.estimates
         or budget is None
@@ -218,14 +233,13 @@ def power_of_run(n: int, m: int, trust: str, mu: float) -> float:
 def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     """Release the line of a model's margins, the temperature of its scores, or the level of means.
 
-    None where the run has neither, or the model is none; a log link has the log of means always.
+    Without a release where that of `first_model` stood for it, or the model is not finite.
     """
     plan, objective, mu = run.plan, run.objective, run.plan.recalibration_mu
     data, loss = objective.data, objective.loss
-    if isinstance(loss, AllThreshold):
-        return None
-    if mu is None or plan.budget is None or objective.has_units or not np.isfinite(w).all():
-        return LogMeans.of(loss) if isinstance(loss, Loss) else None
+    before = objective.has_units or isinstance(loss, AllThreshold)
+    if mu is None or plan.budget is None or before or not np.isfinite(w).all():
+        return run.log_means
     margins = _Margins(w, objective.n_threads)
     if isinstance(loss, Counted):
         return LogMeans.of(loss, _Level(run, mu, None).find(loss, margins))
@@ -557,3 +571,56 @@ def _exponential(t: FloatArray) -> FloatArray:
     """Return exp(t) for t <= 0, as the odds of the logistic function."""
     labels = np.ones(len(t))
     return _less_labels(-labels, t) / -_less_labels(labels, t)
+
+
+def first_model(run: "Run", mu: float) -> FloatArray:
+    """Return the first model of a run, public: of a released mean of targets, or released rates.
+
+    `mu` is the budget of the recalibration.
+    """
+    objective = run.objective
+    loss, data, w = objective.loss, objective.data, objective.start()
+    with np.errstate(all="ignore"):  # an error or a warning would depend on the records
+        if isinstance(loss, AllThreshold):
+            counts, std = _Counts(run, mu, None).find(loss.classes(data))
+            return loss.start_at(data, np.maximum(counts, 0.5 * std))
+        if objective.has_units:
+            w[-1] = _TargetMean(run, mu, None).find(data.target_bound)
+    return w
+
+
+class _TargetMean(Releases):
+    """The release of the mean of targets."""
+
+    def find(self, bound: float) -> float:
+        """Return it, less what the noise explains."""
+        (total,), std = self._release(MEAN, 1.0, self._mu, partial(_targets, bound), 1)
+        mean, error = bounded(float(total) / self._n, 1.0), std / self._n
+        return bound * mean * (mean**2 / (mean**2 + error**2))
+
+
+def _targets(bound: float, part: kernels.Data) -> Vectors:
+    """Return the vectors of targets over their bound."""
+    return lambda rows: np.clip(part.y[rows] / bound, -1.0, 1.0)[:, np.newaxis]
+
+
+@dataclass(frozen=True)
+class _Indicators:
+    """The indicators of the classes of records, less 1 / K."""
+
+    classes: int
+
+    def vectors(self, part: kernels.Data) -> Vectors:
+        k = np.arange(self.classes)
+        of_one = (k[:, np.newaxis] == k) - 1.0 / self.classes
+        return lambda rows: of_one[np.maximum(part.y[rows], 0.0).astype(np.intp)]
+
+
+class _Counts(Releases):
+    """The release of the counts of classes."""
+
+    def find(self, classes: int) -> tuple[FloatArray, float]:
+        """Return the noisy counts, and the std of their noise."""
+        vectors = _Indicators(classes).vectors
+        sums, std = self._release(CLASSES, 1.0, self._mu, vectors, classes)
+        return sums + self._n / classes, std

@@ -27,7 +27,6 @@ from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.solvers.base.backends import CALL_ENTRIES, Request
 from dpkern.solvers.base.calibration import Calibration, LogMeans, Temperature
 from dpkern.solvers.base.coefficients import CoefficientNoise
-from dpkern.solvers.base.first_model import first_model
 from dpkern.solvers.base.inference import Inference
 from dpkern.solvers.base.objective import Objective, resolve_monitor, with_given_targets
 from dpkern.solvers.base.outcome import (
@@ -39,7 +38,7 @@ from dpkern.solvers.base.outcome import (
     sources,
 )
 from dpkern.solvers.base.plan import RunPlan, resolve
-from dpkern.solvers.base.recalibration import recalibrate
+from dpkern.solvers.base.recalibration import first_model, recalibrate
 from dpkern.solvers.base.result import SolverResult, stored_model
 from dpkern.solvers.base.settings import is_auto
 from dpkern.stream import PublicDraws
@@ -319,8 +318,7 @@ class Run(AbstractContextManager["Run"]):
             raise error
         self.ended, w = error, self.kept[1]
         try:
-            loss = self.objective.loss
-            return self._result(w, LogMeans.of(loss) if isinstance(loss, Loss) else None)
+            return self._result(w, self.log_means)
         except Exception:
             raise error from None
 
@@ -335,7 +333,16 @@ class Run(AbstractContextManager["Run"]):
         `noise` is what is known of the noise in w by public numbers, `inference` its covariance.
         """
         self.keep(w)
-        return self._result(w, recalibrate(self, w), noise, inference)
+        released = self.plan.recalibration_mu is not None
+        return self._result(
+            w, recalibrate(self, w) if released else self.log_means, noise, inference
+        )
+
+    @property
+    def log_means(self) -> LogMeans | None:
+        """The log of means at margins, which a log link has without any release."""
+        loss = self.objective.loss
+        return LogMeans.of(loss) if isinstance(loss, Loss) and loss.log_link else None
 
     def _result(
         self,
