@@ -17,12 +17,13 @@ from released_data import data
 
 import dpkern as dpk
 from dpkern import estimators, selection
+from dpkern._json import model_digest
 from dpkern.cli import main
 from dpkern.data import Column, Schema
 from dpkern.data.notes import LABELS_READ
 from dpkern.privacy import charged
-from dpkern.privacy.certificate import identity, report
-from dpkern.privacy.certificate.identity import NOT_STATED, READ, model_digest
+from dpkern.privacy.certificate import report
+from dpkern.privacy.certificate.certificate import NOT_STATED, READ, start_time
 from dpkern.privacy.certificate.page import page
 from dpkern.solvers.base import run as run_module
 from dpkern.solvers.base.calibration import Calibration, Temperature
@@ -351,7 +352,7 @@ def clock(monkeypatch):
 
 def test_the_start_is_in_whole_seconds_and_no_part_of_equality():
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", fitted().privacy.started)
-    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", identity.start_time())
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", start_time())
     one = replace(fitted().privacy, started="2026-01-01T00:00:00Z")
     other = replace(one, started="2026-01-01T00:00:01Z")
     assert one == other

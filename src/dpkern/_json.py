@@ -1,4 +1,4 @@
-"""Plain values of results and certificates, their standard JSON and its digest.
+"""Plain values of results and certificates, their standard JSON, and digests.
 
 JSON has neither infinities nor NaN, which are encoded as {"__float__": "inf"}.
 """
@@ -6,7 +6,8 @@ JSON has neither infinities nor NaN, which are encoded as {"__float__": "inf"}.
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -83,3 +84,55 @@ def digest(values: Mapping[str, Any], *, spaces: bool = False) -> str:
     """Return the SHA-256 of a mapping's canonical JSON, without an entry of that name."""
     content = {name: value for name, value in values.items() if name != "digest"}
     return f"sha256:{hashlib.sha256(canonical(content, spaces=spaces).encode()).hexdigest()}"
+
+
+def model_digest(values: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of plain values and arrays, in one form for equal numbers.
+
+    Numbers are float64, little-endian, -0.0 as 0.0; integers that float64 does not hold are text.
+
+    Raises
+    ------
+    ValueError
+        When a number is NaN.
+    """
+    content = hashlib.sha256()
+    for part in _parts(values):
+        content.update(part)
+    return f"sha256:{content.hexdigest()}"
+
+
+def _parts(value: Any) -> Iterator[bytes]:
+    """Return the bytes of a value: its kind, the length of what has one, and the content."""
+    if value is None or isinstance(value, bool):
+        yield {None: b"n", False: b"f", True: b"t"}[value]
+    elif isinstance(value, str | bytes):
+        kind, text = b"b", value
+        if isinstance(text, str):
+            kind, text = b"s", text.encode(errors="surrogatepass")
+        yield kind + _length(text) + text
+    elif isinstance(value, np.ndarray):
+        numbers = value.astype("<f8") + 0.0
+        if np.isnan(numbers).any():
+            raise ValueError("a model must hold numbers to have a digest, got nan")
+        yield b"a" + _length(numbers.ravel()) + numbers.tobytes()
+    elif isinstance(value, Mapping):
+        yield b"m" + _length(value)
+        for name in sorted(value):
+            yield from _parts(name)
+            yield from _parts(value[name])
+    elif isinstance(value, list | tuple):
+        yield b"l" + _length(value)
+        for entry in value:
+            yield from _parts(entry)
+    elif isinstance(value, int) and (abs(value) > 2**1000 or int(float(value)) != value):
+        yield from (b"i", *_parts(str(value)))
+    else:
+        number = float(value) + 0.0
+        if math.isnan(number):
+            raise ValueError("a model must hold numbers to have a digest, got nan")
+        yield b"d" + struct.pack("<d", number)
+
+
+def _length(value: Any) -> bytes:
+    return struct.pack("<Q", len(value))

@@ -33,7 +33,7 @@ from dpkern.data.validation import (
 )
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.privacy.certificate.identity import NOT_STATED, READ
+from dpkern.privacy.certificate.certificate import NOT_STATED, READ
 from dpkern.privacy.charged import ChargedReleases
 from dpkern.privacy.mechanisms.counts import GaussianCounts
 

@@ -32,7 +32,7 @@ from dpkern.evaluation.sums import LARGEST_LOG_LOSS
 from dpkern.models.losses import Custom, Loss, get_loss
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import CHARGED, Accountant
-from dpkern.privacy.certificate.identity import start_time
+from dpkern.privacy.certificate.certificate import start_time
 from dpkern.privacy.certificate.ledger import Ledger, Release
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person
 from dpkern.privacy.guarantees.base import DRAW_ERROR

@@ -21,7 +21,7 @@ from typing import Self
 from dpkern._numbers import refuse_unknown
 from dpkern.cli._arguments import UsageError
 from dpkern.cli._output import Line
-from dpkern.privacy.certificate.identity import NAMES, checked_texts
+from dpkern.privacy.certificate.certificate import NAMES, checked_texts
 
 FILE = "dpkern.toml"
 _TEXTS = (*NAMES, "bounds")

@@ -30,7 +30,7 @@ from dpkern.data.validation import FeatureRange, RowOptions, TargetBound, refuse
 from dpkern.data.weights import log_exposures, values_of_records
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.privacy.certificate.identity import READ
+from dpkern.privacy.certificate.certificate import READ
 from dpkern.solvers import SOLVERS, SolverResult, solve
 from dpkern.solvers.base.options import SHARED, entries, entry, sections
 

@@ -26,7 +26,7 @@ from dpkern.models.hazards import DiscreteHazards
 from dpkern.party import Remote
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.privacy.certificate.identity import NOT_STATED
+from dpkern.privacy.certificate.certificate import NOT_STATED
 from dpkern.privacy.charged import ChargedReleases, size_notes, stated_size
 from dpkern.privacy.guarantees.budget import split_budget
 from dpkern.privacy.mechanisms.channel import Shares

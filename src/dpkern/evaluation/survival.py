@@ -23,7 +23,7 @@ from dpkern.evaluation.sums import LARGER, Sums
 from dpkern.models.hazards import cells_of, checked_edges, comparable_pairs
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.privacy.certificate.identity import NOT_STATED
+from dpkern.privacy.certificate.certificate import NOT_STATED
 from dpkern.privacy.charged import ChargedReleases, size_notes, stated_size
 from dpkern.privacy.mechanisms.concordance import MOST_RECORDS, release_comparable
 

@@ -11,8 +11,7 @@ import numpy as np
 from dpkern._numbers import count
 from dpkern.privacy.accountant.accountant import CHARGED, Accountant
 from dpkern.privacy.accountant.profiles import Bound
-from dpkern.privacy.certificate.certificate import Certificate
-from dpkern.privacy.certificate.identity import start_time
+from dpkern.privacy.certificate.certificate import Certificate, start_time
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person, unit_of
 from dpkern.privacy.guarantees.budget import Budget, check_budget

@@ -5,22 +5,18 @@ from the exact conversion of Gaussian DP, from concentrated DP where not all noi
 from the pairs of secret samples where these make them smaller.
 """
 
+import functools
+import importlib.metadata
 import math
 import os
+import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from dpkern._json import plain_mapping
-from dpkern._numbers import count, probability
-from dpkern.privacy.certificate.identity import (
-    NAMES,
-    NOT_STATED,
-    checked_model,
-    checked_start,
-    checked_texts,
-    package,
-)
+from dpkern._numbers import count, probability, refuse_unknown
 from dpkern.privacy.certificate.ledger import (
     Ledger,
     Release,
@@ -44,6 +40,38 @@ from dpkern.privacy.guarantees.rounding import bisect, sqrt_up
 from dpkern.privacy.guarantees.selection import Selection
 from dpkern.privacy.guarantees.zcdp import ConcentratedDP
 from dpkern.privacy.sampling.amplification import AMPLIFIES
+
+#: What people may call a run, as they are printed.
+NAMES = ("data", "study", "purpose", "controller")
+#: Where a declared bound is from, as long as nobody says it.
+NOT_STATED = "not stated"
+READ = "read from the records: not covered"
+
+# The forms of a model's digest, and of a time in whole seconds, UTC.
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+@functools.cache
+def package() -> str:
+    """Return the name and the version of this package."""
+    return f"dpkern {importlib.metadata.version('dpkern')}"
+
+
+def start_time() -> str:
+    """Return the time in whole seconds, UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def checked_texts(name: str, texts: object, known: Iterable[str] | None = None) -> dict[str, str]:
+    """Return a mapping of texts that a line can hold; of `known` names alone if these are given."""
+    found = plain_mapping(name, texts)
+    if known is not None:
+        refuse_unknown(name, found, tuple(known))
+    for key, entry in found.items():
+        if not isinstance(entry, str) or not entry.strip() or not entry.isprintable():
+            raise ValueError(f"{key} must be a text of one line, not empty, got {entry!r}")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +198,13 @@ class Certificate:
             raise TypeError("notes must be a sequence of strings, got one string")
         for note in self.notes:
             text("notes", note)
-        checked_model(self.model)
-        checked_start(self.started)
+        for name, form, what in (
+            ("model", _DIGEST, "'sha256:' and 64 hexadecimal digits"),
+            ("started", _TIME, "a time such as '2026-11-27T09:30:00Z'"),
+        ):
+            given = getattr(self, name)
+            if given is not None and not (isinstance(given, str) and form.fullmatch(given)):
+                raise ValueError(f"{name} must be {what}, got {given!r}")
         at_delta = self.at_delta
         for name, kept in (
             ("n_draws", count("n_draws", self.n_draws, 0)),

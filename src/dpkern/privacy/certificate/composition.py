@@ -1,10 +1,10 @@
 """Sequential and parallel composition of the certificates of several runs."""
 
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
 from dpkern.privacy.certificate.certificate import Certificate
-from dpkern.privacy.certificate.identity import merged_texts
 from dpkern.privacy.guarantees.base import Guarantee
 from dpkern.privacy.guarantees.gdp import NO_GUARANTEE, GaussianDP
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
@@ -133,3 +133,12 @@ def _by_run(parameters: list[dict[str, Any] | None]) -> dict[str, Any] | None:
     if all(p == parameters[0] for p in parameters):
         return parameters[0]
     return {f"run {i}": p for i, p in enumerate(parameters, 1) if p}
+
+
+def merged_texts(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return the texts of several runs, with those that differ one after another."""
+    texts: dict[str, dict[str, None]] = {}
+    for one in several:
+        for name, entry in one.items():
+            texts.setdefault(name, {})[entry] = None
+    return {name: "; ".join(entries) for name, entries in texts.items()}

@@ -4,7 +4,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from dpkern._html import document, table
-from dpkern.privacy.certificate.identity import READ
+from dpkern.privacy.certificate.certificate import READ
 from dpkern.privacy.certificate.report import TITLE, in_words, release_lines, report_entries
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dpkern.data.notes import LABELS_READ, TASK_READ, WIDTH_READ
 from dpkern.models.oracles import Oracle
 from dpkern.models.terms import PenaltySum, Term
 from dpkern.privacy import Budget, BudgetWarning, Certificate
-from dpkern.privacy.certificate.identity import NOT_STATED, READ
+from dpkern.privacy.certificate.certificate import NOT_STATED, READ
 from dpkern.privacy.certificate.report import release_lines
 from dpkern.privacy.guarantees.budget import LARGEST_USUAL_EPSILON
 from dpkern.privacy.sampling.amplification import WITHOUT_REPLACEMENT

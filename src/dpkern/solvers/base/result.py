@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern._files import refuse_unwritable, replacing
 from dpkern._html import table
-from dpkern._json import decode, encode
+from dpkern._json import decode, encode, model_digest
 from dpkern._numbers import probability
 from dpkern.data import Schema, Transform
 from dpkern.data.frames import column_names, refuse_other_names, table_columns
@@ -23,7 +23,6 @@ from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle
 from dpkern.models.ordinal import AllThreshold
 from dpkern.privacy import Certificate
-from dpkern.privacy.certificate.identity import model_digest
 from dpkern.solvers.base.calibration import (
     Calibration,
     LogMeans,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
+from dpkern._json import model_digest
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData
 from dpkern.data.silo_data import refuse_other_than_silo_data
@@ -19,7 +20,7 @@ from dpkern.models.losses import Loss
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import CHARGED
-from dpkern.privacy.certificate.identity import model_digest, start_time
+from dpkern.privacy.certificate.certificate import start_time
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.persons import unit_of
 from dpkern.privacy.certificate.report import release_lines
