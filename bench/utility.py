@@ -57,8 +57,8 @@ from dpkern.data.validation import ScaleWarning
 from dpkern.planning import seconds_of_an_entry
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.automatic import compared
+from dpkern.solvers.base.objective import PublicNumbers, public_numbers
 from dpkern.solvers.base.outcome import NothingLearntWarning
-from dpkern.solvers.base.public_numbers import PublicNumbers, public_numbers
 
 DELTA = 1e-6
 EPSILONS = [0.1, 0.5, 1.0, 3.0]

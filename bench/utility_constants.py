@@ -14,8 +14,8 @@ import numpy as np
 
 from bench.utility_text import Row, table
 from dpkern.solvers import SOLVERS
+from dpkern.solvers.base.objective import PublicNumbers
 from dpkern.solvers.base.options import SHARED
-from dpkern.solvers.base.public_numbers import PublicNumbers
 from dpkern.solvers.base.settings import (
     _BOLD_STEP,
     _EVERY_ROUND,

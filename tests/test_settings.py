@@ -13,9 +13,9 @@ from dpkern.data import SiloData
 from dpkern.models.losses import get_loss
 from dpkern.models.penalties import PL
 from dpkern.solvers import SOLVERS, Objective
+from dpkern.solvers.base.objective import margin_noise, public_numbers
 from dpkern.solvers.base.outcome import plain
 from dpkern.solvers.base.plan import LongRunWarning, announce_length
-from dpkern.solvers.base.public_numbers import margin_noise, public_numbers
 from dpkern.solvers.base.run import begin
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)

@@ -25,8 +25,8 @@ from dpkern.privacy.sampling.amplification import AMPLIFIES
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.automatic import chosen
 from dpkern.solvers.base.declaration import Declaration
+from dpkern.solvers.base.objective import PublicNumbers
 from dpkern.solvers.base.options import SHARED, check_choice
-from dpkern.solvers.base.public_numbers import PublicNumbers
 from dpkern.solvers.base.recalibration import Share, power_of_run
 from dpkern.solvers.base.settings import is_auto, moments_suffice
 from dpkern.solvers.releases.forecast import Forecast, assumed, forecast, usual_rate

@@ -38,7 +38,6 @@ __all__ = [
     "Simplex",
     "SmoothPenalty",
     "Term",
-    "combined",
     "get_penalty",
     "make_penalty",
 ]
@@ -396,28 +395,3 @@ def get_penalty(penalty: str | Term, argument: str = "penalty") -> Term:
     if not isinstance(penalty, str):
         raise TypeError(f"{argument} must be a name or a Term, got {penalty!r}")
     return make_penalty(penalty, {}, argument)
-
-
-def combined(penalty: Penalty | None, l2: float, l1: float) -> tuple[float, float, Term | None]:
-    """Return the total strengths of L2 and L1, and the other term.
-
-    Several other terms are refused, and a nonsmooth one together with L1, since the prox of their
-    sum is not known.
-    """
-    others: list[Term] = []
-    for term in () if penalty is None else penalty.terms:
-        if isinstance(term, L2):
-            l2 += term.strength
-        elif isinstance(term, L1):
-            l1 += term.strength
-        else:
-            others.append(term)
-    if len(others) > 1:
-        names = ", ".join(term.name for term in others)
-        raise ValueError(f"penalty must have at most one term beside L2 and L1, got {names}")
-    if others and l1 > 0.0 and not isinstance(others[0], SmoothPenalty):
-        raise ValueError(
-            f"penalty must not have L1 beside {others[0].name!r}: both act by their prox, and the "
-            "prox of their sum is another (ElasticNet is L1 and L2 in one)"
-        )
-    return l2, l1, others[0] if others else None

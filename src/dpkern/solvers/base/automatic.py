@@ -15,9 +15,8 @@ from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.party import Remote
 from dpkern.privacy import Budget
 from dpkern.solvers.base.declaration import Solver
-from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.objective import Objective, PublicNumbers, public_numbers
 from dpkern.solvers.base.options import SHARED
-from dpkern.solvers.base.public_numbers import PublicNumbers, public_numbers
 from dpkern.solvers.base.settings import is_auto, moments_suffice, newton_suffices
 
 #: What "auto" may be where moments are not exact enough, the solver of most runs first.

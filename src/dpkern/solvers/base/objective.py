@@ -1,11 +1,14 @@
-"""The objective that every solver minimises, in terms of public numbers."""
+"""The objective that every solver minimises, and the public numbers of a run.
+
+These numbers are all that settings "auto" may depend on.
+"""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
@@ -15,13 +18,13 @@ from dpkern import kernels
 from dpkern._numbers import count
 from dpkern._threads import one_blas_thread, resolve_threads
 from dpkern._typing import FloatArray
-from dpkern.data import SiloData, is_sparse
-from dpkern.data.frames import refuse_other_names
+from dpkern.data import SiloData
 from dpkern.models.losses import LogLink, Loss
 from dpkern.models.oracles import Oracle, record_gradients
-from dpkern.models.penalties import L1, Constraint, SmoothPenalty, combined
+from dpkern.models.penalties import L1, L2, Constraint, SmoothPenalty
 from dpkern.models.scale import Scale, curvature_of_rows, largest_target, margin_scale
 from dpkern.models.terms import Penalty, Term
+from dpkern.privacy import Budget
 from dpkern.privacy.sensitivity.grids import MAX_RECORDS
 from dpkern.solvers.base.options import AUTO
 
@@ -29,6 +32,10 @@ from dpkern.solvers.base.options import AUTO
 _RECORDS = 256
 _FAR = 2.0**40  # the norm of a model that is far from all minimisers
 PublicSize = int | Sequence[int] | NDArray[np.integer] | None
+
+# Shares of the noise in margins that a model with hidden layers takes, and one of real targets: a
+# label is as right where its margin is too large, a real target is not.
+_HIDDEN_LAYERS, _REAL_TARGETS = 0.4, 0.04
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,7 @@ class Objective:
                 "targets are counts or costs as they are, got a pair, the middle of which is "
                 f"subtracted: take {type(self.loss).__name__}(max_target=...)"
             )
-        l2, l1, other = combined(self.penalty, self.l2, self.l1)
+        l2, l1, other = _strengths(self.penalty, self.l2, self.l1)
         # A copy with other data (dataclasses.replace) must not add the same terms again.
         for name, value in (("penalty", other), ("l2", l2), ("l1", l1), ("other", other)):
             object.__setattr__(self, name, value)
@@ -394,62 +401,6 @@ class Objective:
         return found.x[:d] - found.x[d:], float(found.fun)
 
 
-def with_given_targets(data: SiloData, loss: Loss) -> tuple[SiloData, Loss]:
-    """Return data and loss of a log link with the targets as given, at most their public bound.
-
-    A loss of which nothing was stated has bounds of means that follow from that of the targets.
-    """
-    bound, middle = data.target_bound, data.transform.target_middle
-    if math.isfinite(bound) and getattr(loss, "max_target", 0.0) == math.inf:
-        if not bound + middle > 0.0:
-            raise ValueError(
-                f"target_bound must have an upper end above 0 with the loss {loss.name!r}, whose "
-                f"targets are counts or costs, got {bound + middle}"
-            )
-        if isinstance(loss, LogLink) and loss == type(loss)():
-            loss = loss.of_targets(bound + middle)
-        else:
-            loss = replace(cast(Any, loss), max_target=bound + middle)
-    return data.with_given_targets(), loss
-
-
-def resolve_monitor(monitor: Any, objective: Objective) -> Objective | None:
-    """Return the objective on the monitor's records, which is the run's own for "train"."""
-    data = objective.data
-    if monitor is None:
-        return None
-    if isinstance(monitor, str) and monitor == "train":
-        if data.blocks is not None:
-            raise ValueError(
-                "monitor must be None or public records in memory, got 'train' of blocks"
-            )
-        return objective
-    if not isinstance(monitor, SiloData):
-        raise TypeError(
-            "monitor must be None, 'train' or a SiloData of public records, got "
-            f"{type(monitor).__name__}"
-        )
-    refuse_other_names(monitor.feature_names, data.feature_names, "monitor")
-    if monitor.transform != data.transform:
-        raise ValueError(
-            "monitor must have the data's number of features, intercept, feature_range and "
-            f"row_bound, got {monitor.transform} for {data.transform}"
-        )
-    # Empty arrays, of sparse rows without entries, share no memory.
-    values: list[Any] = [X.data if is_sparse(X) else X for X in (monitor.X, data.X)]
-    if monitor.blocks is not None:
-        raise ValueError("monitor must hold records in memory, got records in blocks")
-    if monitor is data or (data.blocks is None and np.may_share_memory(values[0], values[1])):
-        raise ValueError(
-            "monitor must hold public records, or be 'train', which the certificate names, got "
-            "records in the memory of the training data"
-        )
-    labels: list[Any] = [monitor.classes, data.classes]
-    if not np.array_equal(labels[0], labels[1]):
-        raise ValueError(f"monitor must have the classes {data.classes}, got {monitor.classes}")
-    return replace(objective, data=monitor, public_size=None)
-
-
 def _proximal_minimiser(
     smooth: Callable[[FloatArray], tuple[float, FloatArray]],
     prox: Callable[[FloatArray, float], FloatArray],
@@ -478,6 +429,31 @@ def _proximal_minimiser(
     return w
 
 
+def _strengths(penalty: Penalty | None, l2: float, l1: float) -> tuple[float, float, Term | None]:
+    """Return the total strengths of L2 and L1, and the other term.
+
+    Several other terms are refused, and a nonsmooth one together with L1, since the prox of their
+    sum is not known.
+    """
+    others: list[Term] = []
+    for term in () if penalty is None else penalty.terms:
+        if isinstance(term, L2):
+            l2 += term.strength
+        elif isinstance(term, L1):
+            l1 += term.strength
+        else:
+            others.append(term)
+    if len(others) > 1:
+        names = ", ".join(term.name for term in others)
+        raise ValueError(f"penalty must have at most one term beside L2 and L1, got {names}")
+    if others and l1 > 0.0 and not isinstance(others[0], SmoothPenalty):
+        raise ValueError(
+            f"penalty must not have L1 beside {others[0].name!r}: both act by their prox, and the "
+            "prox of their sum is another (ElasticNet is L1 and L2 in one)"
+        )
+    return l2, l1, others[0] if others else None
+
+
 def _public_size(size: PublicSize, m: int) -> int | tuple[int, ...] | None:
     """Validate public sizes: one number in total, or one for each of m silos."""
     if size is None:
@@ -491,3 +467,146 @@ def _public_size(size: PublicSize, m: int) -> int | tuple[int, ...] | None:
     if len(sizes) != m:
         raise ValueError(f"public_size must have {m} entries, one per silo, got {len(sizes)}")
     return sizes
+
+
+@dataclass(frozen=True)
+class PublicNumbers:
+    """What settings may depend on.
+
+    Attributes
+    ----------
+    mu : float
+        Budget; infinite without one.
+    noise : float
+        u, the std of the noise on the mean gradient of one release at C = mu = 1.
+    row_bound : float
+    curvature : float
+        Largest norm of a record's Hessian.
+    smoothness : float
+        Lipschitz constant of the gradient of the smooth part of the objective.
+    slope, dim, convex, hidden_layers, log_link, ordered
+        Those of the model's `Scale`.
+    smallest : int
+        Number of records of the smallest silo.
+    trust : str
+    target_bound : float
+        Bound of the targets: 1 for labels, infinite where none is stated.
+    penalty : float
+        Strength of the l2 penalty of all coordinates: 0 where the intercept has none.
+    labels : bool
+        Whether the targets are labels.
+    pull : float
+        The factor by which the gradient of the penalties is longer than a far model.
+    weighted : bool
+        Whether records have weights.
+    """
+
+    mu: float
+    noise: float
+    row_bound: float
+    curvature: float
+    smoothness: float
+    slope: float
+    dim: int
+    convex: bool
+    hidden_layers: bool
+    smallest: int
+    trust: str
+    target_bound: float = 1.0
+    penalty: float = 0.0
+    labels: bool = True
+    pull: float = 0.0
+    log_link: bool = False
+    ordered: bool = False
+    weighted: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        scale: Scale,
+        budget: Budget | None,
+        *,
+        neighbours: str,
+        weight: float,
+        penalty_smoothness: float,
+        **others: Any,
+    ) -> "PublicNumbers":
+        """Return the numbers of a run with a model of this scale.
+
+        `weight` is that of a record in the mean gradient, or the norm of the silos' weights where
+        each of them adds noise.
+        """
+        return cls(
+            mu=math.inf if budget is None else budget.mu,
+            noise=(2.0 if neighbours == "replace_one" else 1.0) * weight,
+            row_bound=scale.row_bound,
+            curvature=scale.smoothness,
+            smoothness=scale.smoothness + penalty_smoothness,
+            slope=scale.slope,
+            dim=scale.dim,
+            convex=scale.convex,
+            hidden_layers=scale.hidden_layers,
+            log_link=scale.log_link,
+            ordered=scale.ordered,
+            **others,
+        )
+
+    @property
+    def has_sizes(self) -> bool:
+        """Whether the sizes of gradients say what is fitted: a small clip norm makes them equal.
+
+        Those of counts say how large means are, and those of weighted labels the weights.
+        """
+        return self.log_link or (self.weighted and self.labels)
+
+    @property
+    def power(self) -> float:
+        """n mu, for neighbours that differ by a replaced record, or what equals it of others."""
+        return 2.0 * self.mu / self.noise
+
+    @property
+    def reach(self) -> float:
+        """Clip norm times horizon at which the std of the noise in margins is `margin_noise`."""
+        return self.margin_noise * self.mu / (self.row_bound * self.noise)
+
+    @property
+    def margin_noise(self) -> float:
+        """Std of the noise in margins that a run takes, in the unit of targets."""
+        unit = self.target_bound if math.isfinite(self.target_bound) else 1.0
+        of_model = _HIDDEN_LAYERS if self.hidden_layers else 1.0
+        return of_model * unit * margin_noise(self.dim, labels=self.labels)
+
+
+def margin_noise(dim: int, *, labels: bool) -> float:
+    """Return the std of the noise in margins that a run takes; less in many dimensions."""
+    return min(9.0, 50.0 / math.sqrt(dim)) * (1.0 if labels else _REAL_TARGETS)
+
+
+def public_numbers(
+    objective: Objective, budget: Budget | None, trust: str, neighbours: str
+) -> PublicNumbers | None:
+    """Return the public numbers of a run; None for a model that does not state its scale."""
+    scale, data = objective.scale, objective.data
+    if scale is None:
+        return None
+    weights = objective.record_weights() if trust == "silo" else objective.record_weight()
+    return PublicNumbers.of(
+        scale,
+        budget,
+        neighbours=neighbours,
+        weight=float(np.linalg.norm(weights)),
+        penalty_smoothness=objective.penalty_smoothness,
+        smallest=smallest_silo(objective),
+        trust=trust,
+        target_bound=data.target_bound if objective.has_units else 1.0,
+        penalty=objective.l2 * float(objective.penalized.min()),
+        pull=objective.pull,
+        labels=not objective.has_units,
+        weighted=data.record_weight is not None,
+    )
+
+
+def smallest_silo(objective: Objective) -> int:
+    """Return the public number of records of the smallest silo."""
+    sizes = objective.public_size
+    return int(np.min(objective.data.sizes if sizes is None else sizes))

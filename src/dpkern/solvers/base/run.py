@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -13,10 +14,11 @@ import numpy as np
 
 from dpkern._json import model_digest
 from dpkern._typing import FloatArray
-from dpkern.data import SiloData
+from dpkern.data import SiloData, is_sparse
+from dpkern.data.frames import refuse_other_names
 from dpkern.data.silo_data import refuse_other_than_silo_data
 from dpkern.kernels._blocks import at_once
-from dpkern.models.losses import Loss
+from dpkern.models.losses import LogLink, Loss
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import CHARGED
@@ -29,7 +31,7 @@ from dpkern.solvers.base.backends import CALL_ENTRIES, Request
 from dpkern.solvers.base.calibration import Calibration, LogMeans, Temperature
 from dpkern.solvers.base.coefficients import CoefficientNoise
 from dpkern.solvers.base.inference import Inference
-from dpkern.solvers.base.objective import Objective, resolve_monitor, with_given_targets
+from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.outcome import (
     LearningWatch,
     declared,
@@ -89,7 +91,7 @@ class Run(AbstractContextManager["Run"]):
     def __init__(self, plan: RunPlan, objective: Objective) -> None:
         given = plan.arguments
         self.plan, self.objective, self.started = plan, objective, start_time()
-        self.monitor = resolve_monitor(given["monitor"], objective)
+        self.monitor = _resolve_monitor(given["monitor"], objective)
         rng, accountant = given["rng"], given["accountant"]
         self.charge = None
         if accountant is not None:
@@ -453,7 +455,7 @@ def begin(
     shared = ("penalty", "l2", "l1", "weights", "penalize_intercept", "public_size", "n_threads")
     loss = arguments["loss"] if model is None else model
     if isinstance(loss, Loss) and loss.log_link:
-        data, loss = with_given_targets(data, loss)
+        data, loss = _with_given_targets(data, loss)
         arguments = {**arguments, "loss": loss}
     if is_auto(arguments["penalize_intercept"]) and (
         declaration.penalizes_intercept
@@ -466,3 +468,59 @@ def begin(
     if model is not None:
         arguments = {**arguments, "model": objective.loss}
     return Run(resolve(declaration, objective, budget, arguments), objective)
+
+
+def _with_given_targets(data: SiloData, loss: Loss) -> tuple[SiloData, Loss]:
+    """Return data and loss of a log link with the targets as given, at most their public bound.
+
+    A loss of which nothing was stated has bounds of means that follow from that of the targets.
+    """
+    bound, middle = data.target_bound, data.transform.target_middle
+    if math.isfinite(bound) and getattr(loss, "max_target", 0.0) == math.inf:
+        if not bound + middle > 0.0:
+            raise ValueError(
+                f"target_bound must have an upper end above 0 with the loss {loss.name!r}, whose "
+                f"targets are counts or costs, got {bound + middle}"
+            )
+        if isinstance(loss, LogLink) and loss == type(loss)():
+            loss = loss.of_targets(bound + middle)
+        else:
+            loss = replace(cast(Any, loss), max_target=bound + middle)
+    return data.with_given_targets(), loss
+
+
+def _resolve_monitor(monitor: Any, objective: Objective) -> Objective | None:
+    """Return the objective on the monitor's records, which is the run's own for "train"."""
+    data = objective.data
+    if monitor is None:
+        return None
+    if isinstance(monitor, str) and monitor == "train":
+        if data.blocks is not None:
+            raise ValueError(
+                "monitor must be None or public records in memory, got 'train' of blocks"
+            )
+        return objective
+    if not isinstance(monitor, SiloData):
+        raise TypeError(
+            "monitor must be None, 'train' or a SiloData of public records, got "
+            f"{type(monitor).__name__}"
+        )
+    refuse_other_names(monitor.feature_names, data.feature_names, "monitor")
+    if monitor.transform != data.transform:
+        raise ValueError(
+            "monitor must have the data's number of features, intercept, feature_range and "
+            f"row_bound, got {monitor.transform} for {data.transform}"
+        )
+    # Empty arrays, of sparse rows without entries, share no memory.
+    values: list[Any] = [X.data if is_sparse(X) else X for X in (monitor.X, data.X)]
+    if monitor.blocks is not None:
+        raise ValueError("monitor must hold records in memory, got records in blocks")
+    if monitor is data or (data.blocks is None and np.may_share_memory(values[0], values[1])):
+        raise ValueError(
+            "monitor must hold public records, or be 'train', which the certificate names, got "
+            "records in the memory of the training data"
+        )
+    labels: list[Any] = [monitor.classes, data.classes]
+    if not np.array_equal(labels[0], labels[1]):
+        raise ValueError(f"monitor must have the classes {data.classes}, got {monitor.classes}")
+    return replace(objective, data=monitor, public_size=None)

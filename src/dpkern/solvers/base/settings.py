@@ -26,14 +26,14 @@ from dpkern.data.validation import ScaleWarning
 from dpkern.models.losses import get_loss
 from dpkern.models.scale import largest_target
 from dpkern.privacy import Budget
-from dpkern.solvers.base.objective import Objective
-from dpkern.solvers.base.options import AUTO
-from dpkern.solvers.base.public_numbers import (
+from dpkern.solvers.base.objective import (
+    Objective,
     PublicNumbers,
     margin_noise,
     public_numbers,
     smallest_silo,
 )
+from dpkern.solvers.base.options import AUTO
 
 # Least clip norm, as a share of row_bound |phi'(0)|, largest noise in margins, and the noise up to
 # which larger clip norms go, the last two in units of `margin_noise`: with noise in every round, of

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpkern.models.losses import BinaryLikelihood, Likelihood, LogLink, Loss, NegativeBinomial
 from dpkern.privacy import Budget
-from dpkern.solvers.base.public_numbers import PublicNumbers
+from dpkern.solvers.base.objective import PublicNumbers
 from dpkern.solvers.base.settings import estimation
 from dpkern.solvers.releases.estimation import FLOOR, GEOMETRY, divided
 

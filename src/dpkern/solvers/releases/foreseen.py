@@ -9,9 +9,8 @@ from dpkern._warn import warn
 from dpkern.models.losses import Logistic
 from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.privacy import BudgetWarning
-from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.objective import Objective, public_numbers
 from dpkern.solvers.base.plan import RunPlan
-from dpkern.solvers.base.public_numbers import public_numbers
 from dpkern.solvers.releases.estimation import resolve_estimation
 from dpkern.solvers.releases.forecast import assumed, forecast, usual_rate
 
