@@ -13,7 +13,7 @@ from dpkern.privacy import gdp_epsilon, gdp_mu
 from dpkern.privacy.guarantees.binomial import binomial_mu
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.solvers import SOLVERS
-from dpkern.solvers.releases import means, returned
+from dpkern.solvers.releases import gradient, means
 
 DELTA = 1e-6
 BUDGET = dpk.Budget(epsilon=1.0, delta=DELTA)
@@ -478,9 +478,9 @@ def test_noiseless_pass_of_prox_sgd_approaches_the_optimum():
 @for_each("name", DECLARED)
 def test_what_is_returned_is_an_iterate_or_their_mean(monkeypatch, name):
     more = {"restarts": 1} if "restarts" in DECLARED[name].options else {}
-    seen, see = [], returned.Returned.add
+    seen, see = [], gradient.Returned.add
     monkeypatch.setattr(
-        returned.Returned, "add", lambda self, w: (seen.append(w.copy()), see(self, w))[1]
+        gradient.Returned, "add", lambda self, w: (seen.append(w.copy()), see(self, w))[1]
     )
     found = {}
     for returns in ("last", "random", "average"):

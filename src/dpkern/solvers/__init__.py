@@ -84,13 +84,22 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
+def _named(
+    name: str, data: SiloData | Remote, arguments: dict[str, Any]
+) -> tuple[Solver, dict[str, Any]]:
+    """Return the solver with its arguments, which only "auto" and standard errors choose."""
+    if isinstance(name, str) and name in SOLVERS and "inference" not in arguments:
+        return SOLVERS[name], arguments
+    return named_solver(SOLVERS, name, data, arguments)
+
+
 def solve(name: str, data: SiloData | Remote, **arguments: Any) -> SolverResult:
-    solver, arguments = named_solver(SOLVERS, name, data, arguments)
+    solver, arguments = _named(name, data, arguments)
     return solver(data, **arguments)
 
 
 def solve_many(name: str, data: SiloData, **arguments: Any) -> Results:
-    solver, arguments = named_solver(SOLVERS, name, data, arguments)
+    solver, arguments = _named(name, data, arguments)
     return many.solve_many(solver, data, **arguments)
 
 

@@ -24,9 +24,8 @@ from typing import Literal
 from dpkern.solvers.base import AUTO, BOTH, Count, Positive, Returns, Run, SolverResult, solver
 from dpkern.solvers.base.options import Share
 from dpkern.solvers.base.settings import direction_floor, newton_directions
-from dpkern.solvers.releases.gradient import NoisyMeanGradient
+from dpkern.solvers.releases.gradient import NoisyMeanGradient, Returned
 from dpkern.solvers.releases.newton_direction import NoisyDirection, resolve_curvature, shared
-from dpkern.solvers.releases.returned import Returned
 
 
 @solver(

@@ -28,8 +28,7 @@ from dpkern.solvers.base import (
     StepSize,
     solver,
 )
-from dpkern.solvers.releases.gradient import NoisyMeanGradient
-from dpkern.solvers.releases.returned import Returned
+from dpkern.solvers.releases.gradient import NoisyMeanGradient, Returned
 
 
 @solver(

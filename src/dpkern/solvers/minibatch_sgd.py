@@ -20,10 +20,9 @@ from dpkern.privacy.sampling.record_sampling import SAMPLERS
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.plan import resolve_step_sizes
 from dpkern.solvers.base.settings import batches
-from dpkern.solvers.releases.gradient import what_is_summed
+from dpkern.solvers.releases.gradient import Returned, what_is_summed
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
 from dpkern.solvers.releases.record_sums import sums_of
-from dpkern.solvers.releases.returned import Returned
 
 
 @solver(

@@ -23,6 +23,7 @@ from dpkern.papers import noise
 from dpkern.privacy.sampling.record_sampling import FullBatch
 from dpkern.solvers.base import AUTO, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.settings import anchored
+from dpkern.solvers.releases.gradient import Returned
 from dpkern.solvers.releases.means import (
     Family,
     Participation,
@@ -31,7 +32,6 @@ from dpkern.solvers.releases.means import (
     resolve_anchored_steps,
     sampler_of,
 )
-from dpkern.solvers.releases.returned import Returned
 
 
 @solver(

@@ -22,6 +22,7 @@ import numpy as np
 from dpkern.papers import noise
 from dpkern.solvers.base import AUTO, Count, Run, Share, SolverResult, StepSize, solver
 from dpkern.solvers.base.settings import variance_reduced
+from dpkern.solvers.releases.gradient import Returned
 from dpkern.solvers.releases.means import (
     Family,
     Participation,
@@ -30,7 +31,6 @@ from dpkern.solvers.releases.means import (
     resolve_updates,
     sampler_of,
 )
-from dpkern.solvers.releases.returned import Returned
 
 
 @solver(

@@ -23,8 +23,7 @@ from dpkern.solvers.base.backends import CALL_ENTRIES, interruptible
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.gradient import NoisyMeanGradient
-from dpkern.solvers.releases.returned import Returned
+from dpkern.solvers.releases.gradient import NoisyMeanGradient, Returned
 
 HIDDEN = (
     "hidden: the local iterates and every silo's own model; their bound rests on the declared "
