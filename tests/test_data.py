@@ -20,7 +20,7 @@ from pairwise import pairwise
 import dpkern as dpk
 from dpkern import _core, kernels
 from dpkern.data import ScaleWarning, SiloData, Transform, train_test_split
-from dpkern.data.notes import LABELS_READ, TASK_READ
+from dpkern.data.labels import LABELS_READ, TASK_READ
 from dpkern.data.validation import far_apart
 
 HOWS = {

@@ -30,7 +30,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from sklearn.utils.estimator_checks import check_estimator
 
 import dpkern as dpk
-from dpkern.data.notes import LABELS_READ
+from dpkern.data.labels import LABELS_READ
 from dpkern.estimators import (
     DPGammaRegressor,
     DPLasso,

@@ -20,7 +20,7 @@ from dpkern import estimators, selection
 from dpkern._json import model_digest
 from dpkern.cli import main
 from dpkern.data import Column, Schema
-from dpkern.data.notes import LABELS_READ
+from dpkern.data.labels import LABELS_READ
 from dpkern.privacy import charged
 from dpkern.privacy.certificate import report
 from dpkern.privacy.certificate.certificate import NOT_STATED, READ, start_time

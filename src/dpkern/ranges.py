@@ -21,12 +21,12 @@ from dpkern._numbers import probability
 from dpkern._text import aligned, figure, rounded_up
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData, is_sparse
-from dpkern.data.csr import has_width_read
 from dpkern.data.frames import column_names
-from dpkern.data.notes import WIDTH_READ
 from dpkern.data.validation import (
+    WIDTH_READ,
     FeatureRange,
     affine,
+    has_width_read,
     not_finite,
     numeric_matrix,
     refuse_non_finite,

@@ -17,10 +17,9 @@ from dpkern._numbers import parse_number, positive
 from dpkern.cli._output import Line, remark
 from dpkern.data import Column, Schema, SiloData, is_sparse
 from dpkern.data.column import RowError
-from dpkern.data.csr import has_width_read
 from dpkern.data.outside import outside_text, refuse_outside
 from dpkern.data.partition import NUMBERS
-from dpkern.data.validation import Matrix, far_apart
+from dpkern.data.validation import Matrix, far_apart, has_width_read
 from dpkern.io import Table, read_feature_range, read_frame, read_table
 from dpkern.io.frame import Frame, layout_of, line_of
 from dpkern.io.table import parse_labels

@@ -10,7 +10,7 @@ import numpy as np
 from dpkern._files import write_new
 from dpkern.cli._code_book import read_columns
 from dpkern.cli._output import print_lines
-from dpkern.data.draft import MISSING, draft_of, schema_text
+from dpkern.data.schema import MISSING, draft_of, schema_text
 
 HELP = "write made-up records, a schema and the commands of a first study into a folder"
 _CODE_BOOK = """\

@@ -14,7 +14,7 @@ from dpkern.cli._code_book import KEYS_OF_BOOK, read_columns, say_mismatches, wi
 from dpkern.cli._data import refuse_options
 from dpkern.cli._output import refuse_output, remark
 from dpkern.data import Schema
-from dpkern.data.draft import MISSING, blanks_of, draft_of, schema_text
+from dpkern.data.schema import MISSING, blanks_of, draft_of, schema_text
 from dpkern.io.frame import Frame, Layout, has_header, line_of, read_text
 from dpkern.io.table import parse_labels
 

@@ -5,13 +5,12 @@ with a model to predict, and `train_test_split` divides records before they are 
 """
 
 from dpkern.data.column import Column
-from dpkern.data.csr import is_sparse
 from dpkern.data.derived import Derived
 from dpkern.data.partition import train_test_split
 from dpkern.data.schema import OutsideWarning, Schema
 from dpkern.data.silo_data import SiloData
 from dpkern.data.transform import Transform, row_norms
-from dpkern.data.validation import ScaleWarning
+from dpkern.data.validation import ScaleWarning, is_sparse
 
 __all__ = [
     "Column",

@@ -14,16 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import count, counted, did_you_mean
-from dpkern.data.csr import is_sparse
 from dpkern.data.frames import column_names
-from dpkern.data.ids import ids
-from dpkern.data.labels import clip_targets, records, targets
-from dpkern.data.notes import GROUPS_READ
-from dpkern.data.partition import gathered
+from dpkern.data.labels import (
+    clip_targets,
+    ids,
+    margin_offsets,
+    record_weights,
+    records,
+    targets,
+    values_of_records,
+)
+from dpkern.data.partition import GROUPS_READ, gathered
 from dpkern.data.persons import FirstRecords, Persons, refuse_mixed
-from dpkern.data.validation import RowOptions, checked_options, frozen, frozen_matrix
+from dpkern.data.validation import RowOptions, checked_options, frozen, frozen_matrix, is_sparse
 from dpkern.data.validation import refuse_non_finite as refuse_bad
-from dpkern.data.weights import margin_offsets, record_weights, values_of_records
 
 if TYPE_CHECKING:
     from dpkern.data.schema import Schema

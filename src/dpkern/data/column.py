@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import counted, did_you_mean, parse_number, real
-from dpkern.data.csr import csr_of
 from dpkern.data.frames import is_missing
-from dpkern.data.ids import most_exact
-from dpkern.data.validation import Float64Array, Matrix
+from dpkern.data.labels import most_exact
+from dpkern.data.validation import Float64Array, Matrix, csr_of
 from dpkern.models.hazards import checked_edges
 
 Kind = Literal[

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import counted
-from dpkern.data.csr import is_sparse
 from dpkern.data.frames import frame_matrix
-from dpkern.data.validation import refuse_misread
+from dpkern.data.validation import is_sparse, refuse_misread
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

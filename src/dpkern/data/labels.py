@@ -1,10 +1,13 @@
-"""Labels and targets of records. Messages about them name counts, never values."""
+"""What records have beside their rows: labels or targets, ids, weights and offsets of margins.
+
+Messages about them name counts, never values.
+"""
 
 import math
 import numbers
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,11 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from dpkern._numbers import counted, positive, real
 from dpkern.data.frames import is_missing, refuse_shuffled
 from dpkern.data.validation import (
+    WIDTH_READ,
     Float64Array,
     Matrix,
+    RowOptions,
     TargetBound,
     Task,
     blocks,
+    has_width_read,
     not_finite,
     numeric_matrix,
     refuse_length,
@@ -27,6 +33,15 @@ MAX_CLASSES = 1 << 24  # far above any use: the list of labels is read in full
 _KINDS: tuple[tuple[Any, type], ...] = (
     *((str, str), (bytes, bytes), (bool | np.bool_, bool)),
     *((numbers.Integral, np.int64), (numbers.Real | Decimal, np.float64)),
+)
+
+_OF_RECORDS = ("weight", "margin_offset")  #: options with a value for each record
+BESIDE_ROWS = ("row_norms", "record_weight", "margin_offset")  #: attributes that have one, or None
+
+LABELS_READ = "the labels were read from y and assumed to be public; classes= declares them"
+TASK_READ = (
+    "that y has more than two values, so a regression, was read from y and assumed to be public; "
+    "task='regression' declares it"
 )
 
 
@@ -222,3 +237,107 @@ def _at_most_two(y: NDArray[Any]) -> NDArray[Any] | None:
         if np.any(others != second):
             return None
     return np.sort(np.concatenate((y[:1], second)))
+
+
+def most_exact(dtype: np.dtype[Any]) -> float:
+    """Return the number from which on floats of the dtype do not tell whole numbers apart."""
+    return float(2.0 ** (np.finfo(dtype).nmant + 1))
+
+
+def ids(values: ArrayLike, n: int, name: str) -> NDArray[Any]:
+    """Return names of silos or persons; refuse floats that may stand for several of them."""
+    found = labels(values, n, name)
+    if found.dtype.kind == "f":
+        joined = int(np.count_nonzero(np.abs(found) >= most_exact(found.dtype)))
+        if joined:
+            raise ValueError(
+                f"{name} must be text or integers where floats do not tell them apart, got "
+                f"{counted(joined, 'float')} of {most_exact(found.dtype):.0f} or more in {n} "
+                "records: read the column as text"
+            )
+    return found
+
+
+def record_weights(
+    weight: ArrayLike | None, max_weight: float | None, n: int
+) -> Float64Array | None:
+    """Return weights in units of the largest one, or None without any."""
+    if weight is None and max_weight is not None:
+        raise ValueError(f"max_weight must be left out without weight, got {max_weight!r}")
+    if weight is None:
+        return None
+    if max_weight is None:
+        raise ValueError("max_weight must be given with weight: the public bound of a weight")
+    values, most = values_of_records("weight", weight, n), positive("max_weight", max_weight)
+    if negative := int(np.count_nonzero(values < 0.0)):
+        raise ValueError(f"weight must be at least 0, got {negative} negative of {n}")
+    return np.minimum(values, most) / most
+
+
+def margin_offsets(margin_offset: ArrayLike | None, n: int) -> Float64Array | None:
+    """Return offsets of margins as an array of their own."""
+    return None if margin_offset is None else values_of_records("margin_offset", margin_offset, n)
+
+
+def values_of_records(name: str, values: ArrayLike, n: int) -> Float64Array:
+    """Return a finite number for each of n records, as a copy; errors show no entry."""
+    given = np.asarray(values)
+    if given.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be real numbers, got dtype {given.dtype}")
+    if given.shape != (n,):
+        raise ValueError(f"{name} must have shape ({n},), a number a record, got {given.shape}")
+    copied = np.array(given, dtype=np.float64)
+    if bad := int(np.count_nonzero(~np.isfinite(copied))):
+        raise ValueError(
+            f"{name} must be finite, got {bad} of {n} that are not: drop these records"
+        )
+    return copied
+
+
+def log_exposures(exposure: ArrayLike, n: int) -> Float64Array:
+    """Return the logs of exposures, as offsets of margins."""
+    values = values_of_records("exposure", exposure, n)
+    if bad := int(np.count_nonzero(values <= 0.0)):
+        raise ValueError(f"exposure must be positive, got {bad} of {n} that are not: drop these")
+    return np.log(values)
+
+
+def in_order(options: RowOptions, order: NDArray[np.int64], n: int) -> RowOptions:
+    """Return options with what belongs to records, of n, in the order of the rows."""
+    given = cast(dict[str, Any], options)
+    moved = {
+        name: values_of_records(name, given[name], n)[order]
+        for name in _OF_RECORDS
+        if given.get(name) is not None
+    }
+    return cast(RowOptions, given | moved)
+
+
+def joined_weights(options: RowOptions, sizes: Sequence[int]) -> RowOptions:
+    """Return options with what belongs to records joined from one sequence per silo."""
+    given = cast(dict[str, Any], options)
+    found = {
+        name: _joined(name, given[name], sizes)
+        for name in _OF_RECORDS
+        if given.get(name) is not None
+    }
+    return cast(RowOptions, given | found)
+
+
+def _joined(name: str, silos: Any, sizes: Sequence[int]) -> Float64Array:
+    given = list(silos)
+    if len(given) != len(sizes):
+        raise ValueError(
+            f"{name} must hold the values of the rows of each of {len(sizes)} silos, got "
+            f"{len(given)}"
+        )
+    pairs = zip(given, sizes, strict=True)
+    return np.concatenate([values_of_records(name, own, n) for own, n in pairs])
+
+
+def notes_on_records(stated: str | None, task: str, classes: object, X: object) -> tuple[str, ...]:
+    """Return the notes on the task, stated and as it is, on `classes` if None, and on X."""
+    width = (WIDTH_READ,) if has_width_read(X) else ()
+    if classes is not None or stated == "regression":
+        return width
+    return (TASK_READ if task == "regression" else LABELS_READ, *width)

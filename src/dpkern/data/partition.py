@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import positive, real
-from dpkern.data.csr import canonical, csr_of, has_width_read, is_sparse
 from dpkern.data.frames import column_names, is_frame
 from dpkern.data.labels import records, targets
 from dpkern.data.validation import (
@@ -21,7 +20,11 @@ from dpkern.data.validation import (
     Task,
     aligned,
     blocks,
+    canonical,
+    csr_of,
     float_dtype,
+    has_width_read,
+    is_sparse,
 )
 
 Seed = np.random.Generator | int | None
@@ -38,6 +41,11 @@ NOTES = {
         "label shares differ by silo: sizes and the silo of a record depend on the labels",
     ),
 }
+
+GROUPS_READ = (
+    "taken as public: which records are in which silo, as groups says of each of them; neighbours "
+    "differ in all other values of a record"
+)
 
 
 def partition(

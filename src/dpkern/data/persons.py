@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import count
 from dpkern._typing import IntArray
-from dpkern.data.ids import ids
+from dpkern.data.labels import ids
 from dpkern.data.validation import frozen
 
 T = TypeVar("T")
@@ -80,14 +80,14 @@ def kept_rows(
 
 def arranged(
     person: ArrayLike | None, max_records: int | None, offsets: IntArray
-) -> tuple[Persons | None, IntArray | None, IntArray]:
+) -> tuple[Persons, IntArray, IntArray]:
     """Return the persons, the order of the rows that are used, and the offsets of their silos.
 
-    The order is None without persons. A silo may be left without a row.
+    A silo may be left without a row.
     """
     found = kept_rows(person, max_records, int(offsets[-1]))
-    if found is None or max_records is None:
-        return None, None, offsets
+    assert found is not None
+    assert max_records is not None
     (rows, number), most = found, int(max_records)
     silo = np.searchsorted(offsets, rows, side="right") - 1
     new = np.append(0, np.cumsum(np.bincount(silo, minlength=len(offsets) - 1)))

@@ -5,7 +5,7 @@ from __future__ import annotations  # help() then shows type aliases by name
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from dpkern._json import digest
 from dpkern._numbers import count, positive, refuse_unknown
 from dpkern._warn import warn
-from dpkern.data.column import KEYS, Column, Entry, assembled
+from dpkern.data.column import KEYS, Column, Entry, assembled, blank_keys
 from dpkern.data.derived import Derived
-from dpkern.data.draft import MISSING, VERSION, VERSION_KEY, blanks_of, schema_text
 from dpkern.data.frames import listed, table_columns
 from dpkern.data.outside import (
     count_averaged,
@@ -32,6 +31,10 @@ from dpkern.data.partition import How, Seed
 from dpkern.data.silo_data import SiloData
 from dpkern.data.validation import Matrix, RowOptions, Task
 from dpkern.models.hazards import cells_of
+
+VERSION = 1
+VERSION_KEY = "dpkern_schema"
+MISSING = ("", "?")  #: texts of a missing value in every column
 
 
 class OutsideWarning(UserWarning):
@@ -600,3 +603,31 @@ def _refuse_twice(rule: str, names: list[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{rule}, got {listed(twice)} twice")
+
+
+def blanks_of(columns: Sequence[Mapping[str, Any]]) -> str:
+    """Return the keys that are still blank, with the columns."""
+    names: dict[str, list[str]] = {}
+    for column in columns:
+        if keys := blank_keys(column.get("kind", ""), column):
+            names.setdefault(keys, []).append(str(column.get("name")))
+    return "; ".join(f"{keys} of {', '.join(of)}" for keys, of in names.items())
+
+
+def draft_of(columns: list[dict[str, Any]], **layout: Any) -> dict[str, Any]:
+    """Return the dictionary of a schema, in which columns may have blanks."""
+    defaults = {"intercept": True, "row_bound": None}
+    return {VERSION_KEY: VERSION, **layout, **defaults, "columns": columns}
+
+
+def schema_text(values: Mapping[str, Any]) -> str:
+    """Return a schema, or a draft of one, as JSON with a line for each column."""
+
+    def lines() -> Iterator[str]:
+        for key, value in values.items():
+            if key != "columns":
+                yield f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
+        columns = [json.dumps(c, ensure_ascii=False) for c in values["columns"]]
+        yield '  "columns": [\n    ' + ",\n    ".join(columns) + "\n  ]"
+
+    return "{\n" + ",\n".join(lines()) + "\n}\n"

@@ -17,12 +17,22 @@ from dpkern import kernels
 from dpkern._numbers import count
 from dpkern._warn import warn
 from dpkern.data.blocks import AbsentRows, GivenTargets, batches_of, data_in_blocks
-from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
-from dpkern.data.ids import ids
-from dpkern.data.labels import clip_targets, labels, records, targets
-from dpkern.data.notes import GROUPS_READ, notes_on_records
+from dpkern.data.labels import (
+    BESIDE_ROWS,
+    clip_targets,
+    ids,
+    in_order,
+    joined_weights,
+    labels,
+    margin_offsets,
+    notes_on_records,
+    record_weights,
+    records,
+    targets,
+)
 from dpkern.data.partition import (
+    GROUPS_READ,
     NOTES,
     How,
     Seed,
@@ -45,23 +55,17 @@ from dpkern.data.validation import (
     TargetBound,
     Task,
     affine,
+    checked_csr,
     checked_matrix,
     checked_offsets,
     checked_options,
     far_apart,
     frozen,
     frozen_matrix,
+    is_sparse,
     no_buffer,
     public_row_bound,
     refuse_non_finite,
-)
-from dpkern.data.weights import (
-    BESIDE_ROWS,
-    chosen,
-    in_order,
-    joined_weights,
-    margin_offsets,
-    record_weights,
 )
 from dpkern.kernels import _card
 from dpkern.kernels._blocks import BlockSource
@@ -242,15 +246,13 @@ class SiloData:
         n, n_features = rows.shape
         names = None if feature_names is None else checked_names(feature_names, n_features)
         y, offsets = labels(y, n), checked_offsets(offsets, n)
-        record_weight = record_weights(weight, max_weight, n)
+        record_weight, persons = record_weights(weight, max_weight, n), None
         margin_offset = margin_offsets(margin_offset, n)
-        persons, order, offsets = arranged(person, max_records, offsets)
-        if order is not None:
+        if person is not None or max_records is not None:
+            persons, order, offsets = arranged(person, max_records, offsets)
             offsets, y, n = checked_offsets(offsets, len(order)), y[order], len(order)
-            record_weight, margin_offset = (
-                chosen(record_weight, order),
-                chosen(margin_offset, order),
-            )
+            record_weight = None if record_weight is None else record_weight[order]
+            margin_offset = None if margin_offset is None else margin_offset[order]
             rows, copied = gathered(rows, order)
         if schema is not None and getattr(schema, "feature_names", ()) != names:
             raise ValueError("schema must have the features of X: use Schema.silo_data")
@@ -286,16 +288,12 @@ class SiloData:
             schema=schema,
             partition="given",
             notes=notes_on_records(task, found, classes, rows),
-            silo_names=None,
             persons=persons,
             transform=transform,
-            row_norms=None,
             max_weight=None if max_weight is None else float(max_weight),
             record_weight=None if record_weight is None else frozen(record_weight),
             margin_offset=None if margin_offset is None else frozen(margin_offset),
-            party=None,
-            device=None,
-            blocks=None,
+            **dict.fromkeys(("silo_names", "row_norms", "party", "device", "blocks")),
         )
         if copied:
             self._keep_norms()

@@ -20,16 +20,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpkern import kernels
-from dpkern.data.csr import canonical, is_sparse
+from dpkern.data.labels import BESIDE_ROWS
 from dpkern.data.validation import (
     Float64Array,
     Matrix,
     blocks,
+    canonical,
     float_dtype,
+    is_sparse,
     numeric_matrix,
     refuse_non_finite,
 )
-from dpkern.data.weights import BESIDE_ROWS
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -24,10 +24,16 @@ from dpkern.data import SiloData, is_sparse
 from dpkern.data.blocks import Batch, data_in_blocks, placed
 from dpkern.data.dask_parts import computed, empty_like, in_parts, is_dask, parts_of
 from dpkern.data.frames import frame_matrix, is_frame, is_numeric, refuse_shuffled
-from dpkern.data.labels import declared_labels, labels, plain_labels, refuse_spellings
-from dpkern.data.notes import LABELS_READ
+from dpkern.data.labels import (
+    LABELS_READ,
+    declared_labels,
+    labels,
+    log_exposures,
+    plain_labels,
+    refuse_spellings,
+    values_of_records,
+)
 from dpkern.data.validation import FeatureRange, RowOptions, TargetBound, refuse_misread
-from dpkern.data.weights import log_exposures, values_of_records
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.privacy.certificate.certificate import READ

@@ -15,7 +15,7 @@ from sklearn.metrics import d2_tweedie_score
 from dpkern._numbers import positive
 from dpkern._typing import FloatArray
 from dpkern.data.dask_parts import in_parts
-from dpkern.data.weights import log_exposures, values_of_records
+from dpkern.data.labels import log_exposures, values_of_records
 from dpkern.estimators.base import PrivateEstimator, documented, strength, with_errors
 from dpkern.models.losses import Gamma, LogLink, Poisson
 from dpkern.solvers import SolverResult

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import LARGEST, not_negative, positive
-from dpkern.data.labels import target_bounds
-from dpkern.data.weights import values_of_records
+from dpkern.data.labels import target_bounds, values_of_records
 from dpkern.estimators.base import (
     PrivateClassifier,
     PrivateRegressor,

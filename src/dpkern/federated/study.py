@@ -48,11 +48,10 @@ from numpy.typing import ArrayLike
 
 from dpkern._json import digest, encode
 from dpkern._numbers import count, refuse_unknown
-from dpkern.data.csr import csr_of, has_width_read, is_sparse
 from dpkern.data.frames import column_names, refuse_other_names
 from dpkern.data.schema import Schema
 from dpkern.data.silo_data import SiloData
-from dpkern.data.validation import RowOptions
+from dpkern.data.validation import RowOptions, csr_of, has_width_read, is_sparse
 from dpkern.solvers import SolverResult, load
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dpkern._numbers import is_number
-from dpkern.data.csr import MAX_FEATURES
+from dpkern.data.validation import MAX_FEATURES
 from dpkern.io.files import OPENERS, opened
 from dpkern.io.table import Table, canonical_csr, parse_labels, refuse_width, tidy_numbers
 

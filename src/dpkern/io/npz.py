@@ -11,8 +11,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dpkern.data.csr import is_sparse
-from dpkern.data.validation import Matrix
+from dpkern.data.validation import Matrix, is_sparse
 from dpkern.io.files import refuse_folder
 from dpkern.io.table import Table, canonical_csr, refuse_width
 

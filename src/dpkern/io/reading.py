@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dpkern._numbers import count, is_number, parse_number
-from dpkern.data.csr import has_width_read, is_sparse
 from dpkern.data.frames import listed
-from dpkern.data.validation import FLOATS, Float64Array, Matrix
+from dpkern.data.validation import FLOATS, Float64Array, Matrix, has_width_read, is_sparse
 from dpkern.io.csv_text import csv_rows, read_csv
 from dpkern.io.libsvm import looks_like_libsvm, read_libsvm
 from dpkern.io.npz import read_npz

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dpkern._numbers import parse_number
-from dpkern.data.csr import canonical, checked_csr, csr_of
-from dpkern.data.validation import Float64Array, Matrix
+from dpkern.data.validation import Float64Array, Matrix, canonical, checked_csr, csr_of
 
 _EXACT = 2.0**53  # up to which doubles tell whole numbers apart
 _WHOLE = re.compile(r"[+-]?[0-9]+")

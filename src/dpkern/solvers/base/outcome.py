@@ -11,7 +11,8 @@ import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
 from dpkern._typing import FloatArray
 from dpkern._warn import warn
-from dpkern.data.notes import LABELS_READ, TASK_READ, WIDTH_READ
+from dpkern.data.labels import LABELS_READ, TASK_READ
+from dpkern.data.validation import WIDTH_READ
 from dpkern.models.oracles import Oracle
 from dpkern.models.terms import PenaltySum, Term
 from dpkern.privacy import Budget, BudgetWarning, Certificate
