@@ -4,13 +4,18 @@ import argparse
 import math
 import re
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any, NoReturn
 
-from dpkern._numbers import did_you_mean, parse_integer, parse_number
-from dpkern.cli import _data, _solvers
+from dpkern._numbers import did_you_mean, is_number, parse_integer, parse_number
+from dpkern.cli import _data
 from dpkern.models.losses import LOSS_OF_TASK, LOSSES, LogLink, Loss, NegativeBinomial
 from dpkern.models.ordinal import AllThreshold, CumulativeLogit
+from dpkern.models.penalties import PENALTIES, SMOOTH, Constraint, GroupLasso, make_penalty
+from dpkern.models.terms import Penalty, PenaltySum
 from dpkern.solvers import SOLVERS
+from dpkern.solvers.base.automatic import CHOSEN
+from dpkern.solvers.base.options import SHARED, Option, kind_of
 
 #: What --loss says for ordered classes, whose models have losses of their own.
 ORDERED = {"ordered": AllThreshold, "cumulative_logit": CumulativeLogit}
@@ -57,6 +62,22 @@ _PARSERS: dict[Callable[[str], Any], Callable[[str], Any]] = {
 }
 
 
+# The command line gives the records, the budget and the noise in options of its own, and shows
+# progress itself.
+NOT_SETTABLE = ("data", "budget", "model", "accountant", "rng", "progress", "callback")
+AUTO = "auto"
+# The forms that the command line takes: group_lasso has more parameters than a strength.
+_PENALTIES = {
+    name: name if issubclass(kind, Constraint) else f"{name}:STRENGTH"
+    for name, kind in (PENALTIES | SMOOTH).items()
+    if kind is not GroupLasso
+}
+
+
+_OF_STUDIES = ("plan", "keys", "journal", "insecure", "deadline")
+DEADLINE = 600.0  #: seconds that silos may take
+
+
 class UsageError(ValueError):
     """An error of the command line itself, which needs no translation."""
 
@@ -77,7 +98,7 @@ class Parser(argparse.ArgumentParser):
             known = self._option_string_actions if word.startswith("-") else ()
             flag, _, given = word.partition("=")
             name = flag.removeprefix("--").replace("-", "_")
-            if "--set" in known and any(name in _solvers.options(solver) for solver in SOLVERS):
+            if "--set" in known and any(name in settable(solver) for solver in SOLVERS):
                 given = given or next(iter(argv[argv.index(word) + 1 :]), "VALUE")
                 self.error(f"unrecognized argument {word}; give it as --set {name}={given}")
             self.error(f"unrecognized argument {word}{did_you_mean(flag, known)}")
@@ -171,6 +192,22 @@ def add_option_arguments(parser: argparse.ArgumentParser) -> None:
         help="any other option of the solver, such as n_threads=1; may be repeated; "
         "dpkern info SOLVER lists them",
     )
+
+
+def add_federated_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command over silos on their own machines."""
+    title = "silos on their own machines, in place of DATA and its options"
+    add = parser.add_argument_group(title).add_argument
+    what = "the study; `dpkern federation up` must be running, and `dpkern silo` at every silo"
+    add("--federation", metavar="STUDY.toml", help=what)
+    what = "write what would be proposed, for dpkern silo --plan, and stop: nobody is asked"
+    add("--plan", metavar="FILE.json", help=what)
+    add("--keys", metavar="FOLDER", help="folder of the coordinator's keys")
+    what = "file that is kept of the run: the same command goes on with it if it was killed"
+    add("--journal", metavar="FILE", help=what)
+    what = f"seconds that silos may take to join and to answer (default: {DEADLINE:g})"
+    add("--deadline", type=float, metavar="S", help=what)
+    add("--insecure", action="store_true", help="without encryption, as dpkern federation up")
 
 
 def add_mean_range(parser: argparse.ArgumentParser) -> None:
@@ -267,9 +304,9 @@ def given_parameters(
         if name in given:
             also = f"--{name} and " if name in flags else ""
             raise UsageError(f"{name} was given twice, by {also}--set {name}; give it once")
-        given[name] = _solvers.penalty_of(text) if name == "penalty" else value(text)
+        given[name] = penalty_of(text) if name == "penalty" else value(text)
     for name in given:
-        if name in _solvers.NOT_SETTABLE:
+        if name in NOT_SETTABLE:
             raise UsageError(f"--set {name} cannot be given; it has options of its own")
         if name not in known:
             close = did_you_mean(name, known) or f"; there are {', '.join(known)}"
@@ -294,13 +331,21 @@ def add_release_arguments(parser: argparse.ArgumentParser) -> None:
     add("--noise-seed", type=int, metavar="N", help="reproducible noise: not private, for tests")
 
 
+def refuse_federated(arguments: argparse.Namespace) -> None:
+    """Raise ValueError for options of a study without one, or without data."""
+    _data.refuse_options(arguments, _OF_STUDIES, "it needs --federation")
+    if arguments.data is None:
+        files = "MODEL and DATA" if hasattr(arguments, "model") else "DATA"
+        raise ValueError(f"give {files}, or --federation STUDY.toml")
+
+
 def in_options(message: str, arguments: argparse.Namespace) -> str:
     """The message with options of this command in place of the library's arguments.
 
     >>> in_options("clip is 0; prox_step='auto' needs row_bound", argparse.Namespace(clip=0))
     '--clip is 0; --set prox_step=auto needs --row-bound'
     """
-    solver_options = {name for solver in SOLVERS for name in _solvers.options(solver)}
+    solver_options = {name for solver in SOLVERS for name in settable(solver)}
     options = {name: f"--set {name}" for name in solver_options if not hasattr(arguments, name)}
     flags = {*_OF_DATA, *solver_options} - options.keys()
     options |= {name: f"--{name.replace('_', '-')}" for name in flags} | _RENAMED
@@ -337,3 +382,36 @@ def in_options(message: str, arguments: argparse.Namespace) -> str:
         option,
         message,
     )
+
+
+def settable(solver: str) -> dict[str, Option]:
+    """Return the arguments that the command line can set, by name.
+
+    Those of "auto" are those of the solvers that it may take, which refuse each other's.
+    """
+    if solver == AUTO:
+        found: dict[str, Option] = {}
+        for name in reversed(CHOSEN):
+            found |= settable(name)
+        return found
+    declared = SOLVERS[solver].declaration
+    absent = NOT_SETTABLE + (("l1", "penalty") if declared.penalties == "l2" else ())
+    found = {k: v for k, v in (SHARED | declared.own).items() if k not in absent}
+    for name, values in declared.offers.items():
+        found[name] = replace(found[name], kind=kind_of(values))
+    return found
+
+
+def penalty_of(text: str) -> Penalty:
+    """Parse a penalty such as "pl:0.01" or "elastic_net:0.1+l2_squared:0.001"."""
+    terms = []
+    for part in text.split("+"):
+        name, _, strength = part.partition(":")
+        form = _PENALTIES.get(name, "")
+        if not form or (strength and (form == name or not is_number(strength))):
+            raise ValueError(
+                f"penalty must be {' or '.join(_PENALTIES.values())} on the command line, or a sum "
+                f"of these with +, got {part!r}; others need Python"
+            )
+        terms.append(make_penalty(name, {"strength": parse_number(strength)} if strength else {}))
+    return PenaltySum(tuple(terms))

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dpkern._threads import resolve_threads, usable_cores
-from dpkern.cli import _arguments, _output, _solvers
+from dpkern.cli import _arguments, _output
 from dpkern.cli._output import Line, one_line
 from dpkern.data import SiloData
 from dpkern.models.losses import LOSS_OF_TASK, get_loss
@@ -139,7 +139,7 @@ class Comparison:
         self._ran: list[_Ran] = []
 
     def _parameters(self, solver: str, trust: str) -> dict[str, Any]:
-        settable = _solvers.options(solver)
+        settable = _arguments.settable(solver)
         return {k: v for k, v in self.common.items() if k in settable} | {"trust": trust}
 
     def plan(

@@ -1,4 +1,4 @@
-"""Options of commands that run a study, and its connections."""
+"""What commands that run a study have in common."""
 
 import argparse
 import signal
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpkern._files import replacing
 from dpkern.cli import _data
+from dpkern.cli._arguments import DEADLINE
 from dpkern.cli._output import Line, print_lines, refuse_output, remark, say_certificate
 from dpkern.solvers import SOLVERS
 
@@ -16,42 +17,16 @@ if TYPE_CHECKING:
     from dpkern.federated.study import Study
     from dpkern.privacy import Certificate
 
-_OWN = ("plan", "keys", "journal", "insecure", "deadline")
 _OF_DATA = (
     *("data", "test", "ledger", "silos", "split", "schema", "task", "classes", "feature_range"),
     *("row_bound", "target_bound", "max_records", "no_intercept", "target", "silo_column"),
     *("person", "header", "sep", "noise_seed", "no_privacy", "n_features", "sparse"),
 )
-_DEADLINE = 600.0
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a command over silos on their own machines."""
-    title = "silos on their own machines, in place of DATA and its options"
-    add = parser.add_argument_group(title).add_argument
-    what = "the study; `dpkern federation up` must be running, and `dpkern silo` at every silo"
-    add("--federation", metavar="STUDY.toml", help=what)
-    what = "write what would be proposed, for dpkern silo --plan, and stop: nobody is asked"
-    add("--plan", metavar="FILE.json", help=what)
-    add("--keys", metavar="FOLDER", help="folder of the coordinator's keys")
-    what = "file that is kept of the run: the same command goes on with it if it was killed"
-    add("--journal", metavar="FILE", help=what)
-    what = f"seconds that silos may take to join and to answer (default: {_DEADLINE:g})"
-    add("--deadline", type=float, metavar="S", help=what)
-    add("--insecure", action="store_true", help="without encryption, as dpkern federation up")
 
 
 def leave_at_sigterm() -> None:
     """Let SIGTERM end this process as an error does, so that servers are ended and others told."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-
-
-def refuse_options(arguments: argparse.Namespace) -> None:
-    """Raise ValueError for options of a study without one, or without data."""
-    _data.refuse_options(arguments, _OWN, "it needs --federation")
-    if arguments.data is None:
-        files = "MODEL and DATA" if hasattr(arguments, "model") else "DATA"
-        raise ValueError(f"give {files}, or --federation STUDY.toml")
 
 
 def study(arguments: argparse.Namespace, takes: tuple[str, ...] = ()) -> "Study":
@@ -120,7 +95,7 @@ def federation(study: "Study", arguments: argparse.Namespace) -> "Federation":
         raise ValueError("--federation needs --keys, the folder of the coordinator's keys")
     from dpkern.federated.federation import Federation
 
-    deadline = _DEADLINE if arguments.deadline is None else arguments.deadline
+    deadline = DEADLINE if arguments.deadline is None else arguments.deadline
     remark(f"waiting for {', '.join(study.names)}, each of their answers for {deadline:g} s")
     return Federation(
         study,

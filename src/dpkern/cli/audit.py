@@ -2,7 +2,7 @@
 
 import argparse
 
-from dpkern.cli import _arguments, _output, _solvers
+from dpkern.cli import _arguments, _output
 from dpkern.privacy import Budget
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.options import SHARED
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     solver = arguments.solver
     if arguments.plot is not None:
         _output.refuse_picture(arguments.plot)
-    how = _arguments.given_parameters(arguments, _solvers.options(solver), solver)
+    how = _arguments.given_parameters(arguments, _arguments.settable(solver), solver)
     trust = how.pop("trust", SOLVERS[solver].declaration.trusts[0])
     found = audit(
         solver,

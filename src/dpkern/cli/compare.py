@@ -11,7 +11,7 @@ import numpy as np
 
 from dpkern._numbers import did_you_mean
 from dpkern._text import aligned
-from dpkern.cli import _arguments, _data, _output, _solvers
+from dpkern.cli import _arguments, _data, _output
 from dpkern.cli._comparison import Comparison
 from dpkern.cli._output import print_lines
 from dpkern.cli._project import Project
@@ -133,7 +133,7 @@ def _given(
 ) -> dict[str, Any]:
     """Return the parameters that are set for all solvers which have them."""
     solvers = dict.fromkeys(solver for pairs in variants.values() for solver, _ in pairs)
-    known = dict.fromkeys(name for solver in solvers for name in _solvers.options(solver))
+    known = dict.fromkeys(name for solver in solvers for name in _arguments.settable(solver))
     if any(item.partition("=")[0] == "trust" for item in arguments.set):
         raise ValueError("trust cannot be set here; name it as in --solvers gradient_descent:silo")
     return _arguments.given_parameters(arguments, known, "these solvers")

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _arguments.add_release_arguments(parser)
     _project.add_arguments(parser)
     _arguments.add_column_arguments(parser)
-    _federated.add_arguments(parser)
+    _arguments.add_federated_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
     }
     if arguments.federation is not None:
         return _over_silos(arguments, given, budget, project)
-    _federated.refuse_options(arguments)
+    _arguments.refuse_federated(arguments)
     _output.refuse_existing(arguments.certificate)
     texts = project.texts_for(arguments.about)
     ledger = project.ledger_for(arguments.ledger)

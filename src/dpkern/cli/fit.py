@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpkern._text import fold
-from dpkern.cli import _arguments, _data, _federated, _output, _project, _solvers
+from dpkern.cli import _arguments, _data, _federated, _output, _project
 from dpkern.cli._output import Line, print_lines
 from dpkern.cli._project import Project
 from dpkern.cli.info import option_text
@@ -36,7 +36,7 @@ HELP = "fit a model with one solver and print its certificate"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", nargs="?", help="training records: LIBSVM, CSV or .npz")
-    auto = _solvers.AUTO
+    auto = _arguments.AUTO
     which = f"{', '.join(SOLVERS)} (default: {auto}, that of the trust model and the task)"
     add("--solver", default=auto, choices=(auto, *SOLVERS), metavar="NAME", help=which)
     add("--epsilon", type=float, help="budget; inf means no noise and no guarantee")
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _arguments.add_data_arguments(parser, silos=1)
     _arguments.add_solver_arguments(parser, ordered=True)
     _arguments.add_mean_range(parser)
-    _federated.add_arguments(parser)
+    _arguments.add_federated_arguments(parser)
     add = parser.add_argument_group("perceptron, in place of a linear model").add_argument
     sizes = "sizes of the hidden layers; with several classes and without it, softmax regression"
     add("--hidden", type=_arguments.list_of(_arguments.count), metavar="N,N", help=sizes)
@@ -76,7 +76,7 @@ def describe_solver(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 def run(arguments: argparse.Namespace) -> None:
     budget, solver, project = _budget(arguments), arguments.solver, Project.read()
     texts = project.texts_for(arguments.about)
-    given = _arguments.given_parameters(arguments, _solvers.options(solver), solver)
+    given = _arguments.given_parameters(arguments, _arguments.settable(solver), solver)
     if (loss := _arguments.with_mean_range(arguments, given.get("loss"))) is not None:
         given["loss"] = loss
     read = (arguments.data, arguments.test, arguments.feature_range, arguments.schema)
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> None:
     _output.refuse_existing(arguments.out)
     if arguments.federation is not None:
         return _federated_fit(arguments, given, budget, project)
-    _federated.refuse_options(arguments)
+    _arguments.refuse_federated(arguments)
     ledger = project.ledger_for(arguments.ledger, needed=budget is not None)
     source = _data.read_source(arguments)
     data = _data.silo_data(source, None, arguments)

@@ -3,7 +3,7 @@
 import argparse
 
 from dpkern._text import fold
-from dpkern.cli import _solvers
+from dpkern.cli import _arguments
 from dpkern.cli._output import print_lines, terminal_width
 from dpkern.kernels import installation
 from dpkern.models.losses import LOSSES
@@ -45,7 +45,7 @@ def option_text(solver: str) -> str:
     summary, *_ = SOLVERS[solver].declaration.summary.split("\n\n")
     lines = [
         f"  {name:<18}  {one.doc} {one.kind}; default: {one.default}"
-        for name, one in _solvers.options(solver).items()
+        for name, one in _arguments.settable(solver).items()
     ]
     head = f"Options of {solver} (--set NAME=VALUE where --help lists no --NAME):"
     return "\n".join([summary, "", head, *lines])
