@@ -14,10 +14,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from dpkern._files import opened, other_format
 from dpkern._numbers import counted, is_number, parse_integer, parse_number
 from dpkern.data.frames import listed, refuse_other_names
 from dpkern.data.validation import in_columns
-from dpkern.io.files import opened, other_format
 from dpkern.io.table import Table, parse_groups, parse_labels, refuse_width
 
 _Row: TypeAlias = tuple[int, list[str]]  # number of its line, and its fields

@@ -9,9 +9,9 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike
 
+from dpkern._files import OPENERS, opened
 from dpkern._numbers import is_number
 from dpkern.data.validation import MAX_FEATURES
-from dpkern.io.files import OPENERS, opened
 from dpkern.io.table import Table, canonical_csr, parse_labels, refuse_width, tidy_numbers
 
 _SUFFIXES = (".svm", ".libsvm", ".t")

@@ -11,8 +11,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from dpkern._files import refuse_folder
 from dpkern.data.validation import Matrix, is_sparse
-from dpkern.io.files import refuse_folder
 from dpkern.io.table import Table, canonical_csr, refuse_width
 
 _ARRAYS = ("X", "y", "groups", "person")

@@ -78,12 +78,12 @@ def clip_and_sum(
 
 def _vectors(G: object) -> Any:
     """Return `G` as an array for C or of CuPy, copied only if it is strided or misaligned."""
-    if _card.device_of(G) is not None:
-        vectors = _card.on_its_card("G", G)
-        if vectors.ndim != 2 or 0 in vectors.shape:
-            raise ValueError(f"G must have shape (n, P), n, P >= 1, got {vectors.shape}")
-        return vectors
     if not isinstance(G, np.ndarray) and hasattr(G, "__dlpack__"):
+        if _card.device_of(G) is not None:
+            vectors = _card.on_its_card("G", G)
+            if vectors.ndim != 2 or 0 in vectors.shape:
+                raise ValueError(f"G must have shape (n, P), n, P >= 1, got {vectors.shape}")
+            return vectors
         try:
             G = np.from_dlpack(G)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:

@@ -55,7 +55,6 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._typing import FloatArray, IntArray
-from dpkern.kernels._blocks import in_blocks
 from dpkern.kernels.glm import loss_derivatives
 from dpkern.models.losses import LogLink, Loss, NegativeBinomial, Poisson
 from dpkern.models.networks import MLP
@@ -311,7 +310,7 @@ class Releases:
 
     def forget(self) -> None:
         """Keep margins no longer."""
-        if self._kept is not None and (blocks := in_blocks(self._run.objective.data)) is not None:
+        if self._kept is not None and (blocks := self._run.objective.data.blocks) is not None:
             blocks.totals([])
 
     def _root(self, mu: float, vectors: RecordVectors) -> tuple[float, float]:
