@@ -27,7 +27,7 @@ from dpkern.privacy.certificate.certificate import NOT_STATED, READ, start_time
 from dpkern.privacy.certificate.page import page
 from dpkern.solvers.base import run as run_module
 from dpkern.solvers.base.calibration import Calibration, Temperature
-from dpkern.solvers.base.result import stored_model
+from dpkern.solvers.base.outcome import stored_model
 from dpkern.verification import models as verified
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)

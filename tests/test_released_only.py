@@ -118,7 +118,7 @@ LONG_RUNS = dict.fromkeys(SOLVERS, ROUNDS | STEP) | {
 }
 
 
-@pytest.mark.filterwarnings("ignore::dpkern.privacy.guarantees.budget.BudgetWarning")
+@pytest.mark.filterwarnings("ignore::dpkern.privacy.guarantees.gdp.BudgetWarning")
 @for_each("name", SOLVERS)
 def test_how_much_is_released_does_not_depend_on_the_records(name):
     """Records that are solved from the start, whose gradients are all 0, and others that never

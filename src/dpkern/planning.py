@@ -20,7 +20,7 @@ from dpkern.models.losses import ESTIMATED, LogLink, Loss, NegativeBinomial, get
 from dpkern.models.scale import margin_scale, softmax_scale
 from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget, BudgetWarning
-from dpkern.privacy.guarantees.budget import check_budget
+from dpkern.privacy.guarantees.gdp import check_budget
 from dpkern.privacy.sampling.amplification import AMPLIFIES
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.automatic import chosen

@@ -36,7 +36,7 @@ from dpkern.privacy.certificate.certificate import start_time
 from dpkern.privacy.certificate.ledger import Ledger, Release
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person
 from dpkern.privacy.guarantees.base import DRAW_ERROR
-from dpkern.privacy.guarantees.budget import check_budget
+from dpkern.privacy.guarantees.gdp import check_budget
 from dpkern.privacy.guarantees.rounding import bisect
 from dpkern.privacy.guarantees.selection import UNIFORM_BITS, Selection
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel

@@ -24,7 +24,7 @@ from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle, effective_rows
 from dpkern.plotting import Path
 from dpkern.privacy import Budget, Certificate
-from dpkern.privacy.guarantees.budget import check_budget
+from dpkern.privacy.guarantees.gdp import check_budget
 from dpkern.solvers import SolverResult, solve
 from dpkern.stream import NoiseStream
 

@@ -28,7 +28,7 @@ from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.privacy.certificate.certificate import NOT_STATED
 from dpkern.privacy.charged import ChargedReleases, size_notes, stated_size
-from dpkern.privacy.guarantees.budget import split_budget
+from dpkern.privacy.guarantees.gdp import split_budget
 from dpkern.privacy.mechanisms.channel import Shares
 from dpkern.privacy.mechanisms.concordance import MOST_RECORDS, release_pairs
 from dpkern.solvers import SolverResult

@@ -22,7 +22,7 @@ from dpkern.federated.proposal import OWN, Proposal
 from dpkern.federated.study import Study
 from dpkern.party import Party, Remote
 from dpkern.privacy.accountant.accountant import Accountant
-from dpkern.privacy.guarantees.budget import check_budget
+from dpkern.privacy.guarantees.gdp import check_budget
 from dpkern.solvers import SolverResult
 from dpkern.stream import NoiseStream
 

@@ -3,8 +3,15 @@
 from dpkern.privacy.certificate.certificate import Certificate
 from dpkern.privacy.certificate.composition import compose_parallel, compose_sequential
 from dpkern.privacy.certificate.ledger import Release
-from dpkern.privacy.guarantees.budget import Budget, BudgetWarning, split_budget
-from dpkern.privacy.guarantees.gdp import gdp_delta, gdp_epsilon, gdp_log_delta, gdp_mu
+from dpkern.privacy.guarantees.gdp import (
+    Budget,
+    BudgetWarning,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_log_delta,
+    gdp_mu,
+    split_budget,
+)
 from dpkern.privacy.guarantees.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
 from dpkern.stream import NoiseStream
 

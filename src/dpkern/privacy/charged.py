@@ -14,7 +14,7 @@ from dpkern.privacy.accountant.profiles import Bound
 from dpkern.privacy.certificate.certificate import Certificate, start_time
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.persons import budget_of_a_record, for_a_person, unit_of
-from dpkern.privacy.guarantees.budget import Budget, check_budget
+from dpkern.privacy.guarantees.gdp import Budget, check_budget
 from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel, Shares
 from dpkern.stream import NoiseStream
 

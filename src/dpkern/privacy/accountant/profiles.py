@@ -32,8 +32,7 @@ from dpkern._numbers import count, not_negative, positive, probability
 from dpkern.privacy.certificate.certificate import Certificate
 from dpkern.privacy.certificate.secret_samples import SecretSamples
 from dpkern.privacy.guarantees.base import DRAW_ERROR
-from dpkern.privacy.guarantees.budget import Budget
-from dpkern.privacy.guarantees.gdp import GaussianDP, gdp_epsilon
+from dpkern.privacy.guarantees.gdp import Budget, GaussianDP, gdp_epsilon
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
 from dpkern.privacy.guarantees.selection import Selection

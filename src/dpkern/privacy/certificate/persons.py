@@ -17,7 +17,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from dpkern.privacy.certificate.certificate import Certificate
-from dpkern.privacy.guarantees.budget import Budget
+from dpkern.privacy.guarantees.gdp import Budget
 from dpkern.privacy.guarantees.rounding import round_down
 
 PUBLIC = (

@@ -9,7 +9,7 @@ import numpy as np
 from dpkern import kernels
 from dpkern._typing import FloatArray
 from dpkern.privacy.certificate.ledger import MINIMISER
-from dpkern.privacy.guarantees.budget import Budget
+from dpkern.privacy.guarantees.gdp import Budget
 from dpkern.privacy.guarantees.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.guarantees.rounding import floor_log2, sqrt_up
 from dpkern.privacy.mechanisms.channel import Channel

@@ -17,7 +17,7 @@ from dpkern._text import aligned, figure, rounded_up
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData
 from dpkern.privacy import Budget, Certificate, compose_sequential
-from dpkern.privacy.guarantees.budget import check_budget
+from dpkern.privacy.guarantees.gdp import check_budget
 from dpkern.solvers.base.backends import Request, answer
 from dpkern.solvers.base.declaration import Solver
 from dpkern.solvers.base.outcome import plain

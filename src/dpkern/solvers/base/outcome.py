@@ -1,16 +1,20 @@
-"""What a run says of itself: declarations and notes of its certificate, and how it ended.
+"""What a run says of itself: its model, declarations and notes of its certificate, and its end.
 
 Whether it has learnt anything, or diverged, is tested by post-processing of releases.
 """
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
+from numpy.typing import NDArray
 
+from dpkern._json import decode, encode
 from dpkern._typing import FloatArray
 from dpkern._warn import warn
+from dpkern.data import Schema, Transform
 from dpkern.data.labels import LABELS_READ, TASK_READ
 from dpkern.data.validation import WIDTH_READ
 from dpkern.models.oracles import Oracle
@@ -18,8 +22,12 @@ from dpkern.models.terms import PenaltySum, Term
 from dpkern.privacy import Budget, BudgetWarning, Certificate
 from dpkern.privacy.certificate.certificate import NOT_STATED, READ
 from dpkern.privacy.certificate.report import release_lines
-from dpkern.privacy.guarantees.budget import LARGEST_USUAL_EPSILON
+from dpkern.privacy.guarantees.gdp import LARGEST_USUAL_EPSILON
 from dpkern.privacy.sampling.amplification import WITHOUT_REPLACEMENT
+from dpkern.solvers.base.calibration import (
+    Calibration,
+    Temperature,
+)
 from dpkern.solvers.base.options import SHARED
 from dpkern.solvers.base.settings import UNBOUNDED_TARGETS
 
@@ -192,6 +200,32 @@ def sources(run: "Run") -> dict[str, str]:
     if run.plan.persons is not None:
         found["max_records"] = NOT_STATED
     return found | {name: READ for name, note in read.items() if note in data.notes}
+
+
+def stored_model(
+    *,
+    coef: NDArray[np.float64],
+    intercept: float,
+    classes: NDArray[Any] | None,
+    transform: Transform,
+    loss: str,
+    oracle: Oracle | None,
+    feature_names: tuple[str, ...] | None,
+    schema: Schema | None,
+    calibration: Calibration | Temperature | None,
+) -> dict[str, Any]:
+    """Return the parts of a model that predictions follow from, for its file and its digest."""
+    values = {
+        "intercept": intercept,
+        "classes": None if classes is None else classes.tolist(),
+        "transform": transform.to_dict(),
+        "loss": loss,
+        "oracle": None if oracle is None else oracle.declaration,
+        "feature_names": feature_names,
+        "schema": None if schema is None else schema.to_dict(),
+        "calibration": None if calibration is None else asdict(calibration),
+    }
+    return {"coef": coef, **decode(encode(values))}
 
 
 def plain(value: Any) -> Any:

@@ -19,7 +19,7 @@ from dpkern._warn import warn
 from dpkern.models.losses import Custom
 from dpkern.privacy import Budget, split_budget
 from dpkern.privacy.accountant.profiles import Bound
-from dpkern.privacy.guarantees.budget import check_budget
+from dpkern.privacy.guarantees.gdp import check_budget
 from dpkern.privacy.mechanisms.channel import Shares
 from dpkern.privacy.sampling.amplification import AMPLIFIES
 from dpkern.privacy.sensitivity.grids import MAX_RECORDS

@@ -39,6 +39,7 @@ from dpkern.solvers.base.coefficients import (
 from dpkern.solvers.base.inference import ARRAYS, Inference, Summary, summary
 from dpkern.solvers.base.methods import methods_text
 from dpkern.solvers.base.onnx_model import onnx_model
+from dpkern.solvers.base.outcome import stored_model
 from dpkern.solvers.base.pooling import combined, of_silos
 
 FORMAT = 4
@@ -481,32 +482,6 @@ class SolverResult:
         shown = shown if self.inference is None else str(self.summary()).split("\n")
         lines = [f"{name:<10} {value}" for name, value in rows]
         return "\n".join([*lines, *shown, str(self.privacy)])
-
-
-def stored_model(
-    *,
-    coef: NDArray[np.float64],
-    intercept: float,
-    classes: NDArray[Any] | None,
-    transform: Transform,
-    loss: str,
-    oracle: Oracle | None,
-    feature_names: tuple[str, ...] | None,
-    schema: Schema | None,
-    calibration: Calibration | Temperature | None,
-) -> dict[str, Any]:
-    """Return the parts of a model that predictions follow from, for its file and its digest."""
-    values = {
-        "intercept": intercept,
-        "classes": None if classes is None else classes.tolist(),
-        "transform": transform.to_dict(),
-        "loss": loss,
-        "oracle": None if oracle is None else oracle.declaration,
-        "feature_names": feature_names,
-        "schema": None if schema is None else schema.to_dict(),
-        "calibration": None if calibration is None else asdict(calibration),
-    }
-    return {"coef": coef, **decode(encode(values))}
 
 
 def load(path: str | os.PathLike[str]) -> SolverResult:

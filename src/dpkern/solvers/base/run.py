@@ -39,10 +39,11 @@ from dpkern.solvers.base.outcome import (
     notes_on_data,
     plain,
     sources,
+    stored_model,
 )
 from dpkern.solvers.base.plan import RunPlan, resolve
 from dpkern.solvers.base.recalibration import first_model, recalibrate
-from dpkern.solvers.base.result import SolverResult, stored_model
+from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.settings import is_auto
 from dpkern.stream import PublicDraws
 
