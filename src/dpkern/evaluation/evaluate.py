@@ -307,23 +307,7 @@ def evaluate(
         raise ValueError("X must hold at least one record, got none")
     scoring = _Scoring(records, threshold, bins, confidence, stated or n, stated is not None)
     released = scoring.released(run, noise, rng)
-    own_model = isinstance(model, SolverResult)
-    privacy = run.certificate(
-        {
-            "evaluated": records.task,
-            "size": scoring.size,
-            **records.declared(threshold, len(released.edges) - 1),
-            **noise.declared,
-        },
-        model=model.digest if own_model else None,
-        sources={"target_bound": NOT_STATED} if records.task == "regression" else {},
-        notes=(HELD_OUT, *size_notes(stated), *(() if own_model else (ROW_WISE,))),
-    )
-    if records.task == "regression":
-        figures = Residuals(records.bound, released.std)
-        scores = figures.with_intervals(released.sums, scoring.size, confidence)
-        return Evaluation(scores, confidence, privacy)
-    return scoring.of_risks(released, privacy)
+    return scoring.evaluation(released, scoring.certificate(run, noise, released, model))
 
 
 @dataclass(frozen=True)
@@ -420,8 +404,35 @@ class _Scoring:
             sums, std = records.sums(edges).release(channel, offsets, sizes, mu_sums)
         return _Released(edges, sums, std, pairs)
 
-    def of_risks(self, released: _Released, privacy: Certificate) -> Evaluation:
-        """Return the scores of predicted risks."""
+    def certificate(
+        self, run: ChargedReleases, noise: _Noise, released: _Released, model: Any
+    ) -> Certificate:
+        """Return the certificate of what was released of the scores of a model."""
+        records, own_model = self.records, isinstance(model, SolverResult)
+        return run.certificate(
+            {
+                "evaluated": records.task,
+                "size": self.size,
+                **records.declared(self.threshold, len(released.edges) - 1),
+                **noise.declared,
+            },
+            model=model.digest if own_model else None,
+            sources={"target_bound": NOT_STATED} if records.task == "regression" else {},
+            notes=(
+                *(HELD_OUT, *size_notes(self.size if self.add_remove else None)),
+                *(() if own_model else (ROW_WISE,)),
+            ),
+        )
+
+    def evaluation(self, released: _Released, privacy: Certificate) -> Evaluation:
+        """Return the scores that follow from what was released."""
+        if self.records.task == "regression":
+            figures = Residuals(self.records.bound, released.std)
+            scores = figures.with_intervals(released.sums, self.size, self.confidence)
+            return Evaluation(scores, self.confidence, privacy)
+        return self._of_risks(released, privacy)
+
+    def _of_risks(self, released: _Released, privacy: Certificate) -> Evaluation:
         edges, pairs, confidence = released.edges, released.pairs, self.confidence
         n = None if self.add_remove else self.size
         stds = None if pairs is None else pairs[2:]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,26 +91,22 @@ class GaussianSum:
         self._channel, self._noisy = channel, noisy
         self._dim, self._clip, self._shares = dim, clip, shares
 
-        honest, neighbours = k - colluding, channel.neighbours
+        honest = k - colluding
         nominal = _sensitivity(clip, person_clip, replaced, add_remove=channel.add_remove)
         on_grid = replaced or functools.partial(_rounded, nominal, clip, dim, finest)
-        grids: list[float] | None = None
+        noise = functools.partial(_stds, k, mu, sigma, honest if shares else None)
         self.sensitivity = on_grid(0.0)
-        while True:
-            stds = _stds(self.sensitivity, k, mu, sigma, honest if shares else None)
-            if clip == math.inf:
-                break
-            pairs = (
-                [(sum(counts), _total_std(stds, honest))] * k
-                if shares
-                else list(zip(counts, stds, strict=True))
-            )
-            grids = _grids(pairs, finest, clip=clip, dim=dim, neighbours=neighbours)
-            needed = on_grid(max(grids))
-            if needed <= self.sensitivity:
+        stds, grids = noise(self.sensitivity), cast(list[float] | None, None)
+        while clip < math.inf:
+            pairs = list(zip(counts, stds, strict=not shares))
+            if shares:
+                pairs = [(sum(counts), _total_std(stds, honest))] * k
+            grids = _grids(pairs, finest, clip=clip, dim=dim, neighbours=channel.neighbours)
+            if on_grid(max(grids)) <= self.sensitivity:
                 break
             # More noise may need a coarser grid, up to a largest one.
-            self.sensitivity = needed
+            self.sensitivity = on_grid(max(grids))
+            stds = noise(self.sensitivity)
         if shares and noisy and grids is not None:
             require_share(min(stds), grids[0])
 
@@ -359,11 +355,11 @@ def _grids(pairs: Sequence[tuple[int, float]], finest: float | None, **bounds: A
 
 
 def _stds(
-    sensitivity: float,
     k: int,
     mu: float | None,
     sigma: float | Sequence[float] | NDArray[np.float64] | None,
     honest: int | None,
+    sensitivity: float,
 ) -> list[float]:
     """Return the noise standard deviation of each of the k messages, 0 for none.
 
