@@ -26,8 +26,13 @@ from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, 
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan, resolve_step_sizes
 from dpkern.solvers.base.settings import local_descent
-from dpkern.solvers.releases.local_batches import NoisyBatchSteps, hidden_batch_steps
-from dpkern.solvers.releases.local_runs import HIDDEN, IN_TURN, average_runs
+from dpkern.solvers.releases.local_runs import (
+    HIDDEN,
+    IN_TURN,
+    NoisyBatchSteps,
+    average_runs,
+    hidden_batch_steps,
+)
 
 
 def _resolve_noise(plan: RunPlan, objective: Objective) -> RunPlan:
