@@ -3,6 +3,9 @@
 mu comes from the ledger in rational arithmetic and is rounded up once; epsilon and delta follow
 from the exact conversion of Gaussian DP, from concentrated DP where not all noise is Gaussian, or
 from the pairs of secret samples where these make them smaller.
+
+What names a certificate is a function of what is released, of public numbers and of what people
+say: nothing of it is computed from the records, or from the file that they are in.
 """
 
 import functools

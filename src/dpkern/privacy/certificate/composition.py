@@ -123,8 +123,8 @@ def _merged(
         bound="exact" if exact else "upper",
         notes=(note, *(text for c in certificates for text in c.notes)),
         at_delta=deltas.pop() if len(deltas) == 1 else None,
-        names=merged_texts(c.names for c in certificates),
-        sources=merged_texts(c.sources for c in certificates),
+        names=_merged_texts(c.names for c in certificates),
+        sources=_merged_texts(c.sources for c in certificates),
     )
 
 
@@ -135,7 +135,7 @@ def _by_run(parameters: list[dict[str, Any] | None]) -> dict[str, Any] | None:
     return {f"run {i}": p for i, p in enumerate(parameters, 1) if p}
 
 
-def merged_texts(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def _merged_texts(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """Return the texts of several runs, with those that differ one after another."""
     texts: dict[str, dict[str, None]] = {}
     for one in several:
