@@ -6,6 +6,8 @@ from typing import Any
 from dpkern import _core
 from dpkern._threads import usable_cores
 
+# Whether the calling thread flushes denormals: row norms of then are no bounds in other threads.
+flushes_denormals = _core.flushes_denormals
 _core._use_isa(os.environ.get("DPKERN_ISA") or None)
 
 
@@ -30,11 +32,3 @@ def info() -> dict[str, Any]:
         "n_threads": usable_cores() if _core.openmp else 1,
         "blas": sorted(set(blas)),
     }
-
-
-def flushes_denormals() -> bool:
-    """Return whether the calling thread is in denormals-are-zero or flush-to-zero mode.
-
-    Row norms computed in this mode are not valid bounds in other threads.
-    """
-    return _core.flushes_denormals()
