@@ -10,7 +10,7 @@ from dpkern.cli._output import remark
 from dpkern.data import Column, Schema
 from dpkern.data.column import KEYS, blank_keys
 from dpkern.data.outside import count_averaged, count_outside, outside_text
-from dpkern.io.frame import Frame
+from dpkern.io.csv_text import Frame
 
 KEYS_OF_BOOK = ("name", "kind", "lo", "hi", "scale", "categories", "missing", "since", "intervals")
 _SEPARATOR = "|"

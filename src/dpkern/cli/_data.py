@@ -21,7 +21,7 @@ from dpkern.data.outside import outside_text, refuse_outside
 from dpkern.data.partition import NUMBERS
 from dpkern.data.validation import Matrix, far_apart, has_width_read
 from dpkern.io import Table, read_feature_range, read_frame, read_table
-from dpkern.io.frame import Frame, layout_of, line_of
+from dpkern.io.csv_text import Frame, layout_of, line_of
 from dpkern.io.table import parse_labels
 from dpkern.solvers import SolverResult
 

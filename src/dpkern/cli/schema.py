@@ -15,7 +15,7 @@ from dpkern.cli._data import refuse_options
 from dpkern.cli._output import refuse_output, remark
 from dpkern.data import Schema
 from dpkern.data.schema import MISSING, blanks_of, draft_of, schema_text
-from dpkern.io.frame import Frame, Layout, has_header, line_of, read_text
+from dpkern.io.csv_text import Frame, Layout, has_header, line_of, read_text
 from dpkern.io.table import parse_labels
 
 HELP = "draft a public description of a raw table, with blanks for ranges and categories"
