@@ -227,8 +227,7 @@ records, uncharged. A record is added or removed, n is public, delta = 1/n^2; me
 draws or more. Every cell has the area under the ROC curve of test records, of dpkern / Redberg /
 Kifer / AdaSSP.
 
-A rival is ahead where some columns vary little (numbers of earlier visits over the largest of
-them), of which `auto` learns only a part, and on a few hundred records.
+A rival is ahead on a few hundred records, where it is better to predict the larger class.
 """
 
 

@@ -78,10 +78,10 @@ _PERTURBED_SHARE = 0.25
 # which no data diverge.
 _BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _ORDERED_STEP = 16.0, 16.0, 4.0, 4.0
 # Momentum, and of linear models of labels, how often its memory of 1 / (1 - momentum) steps is in
-# the run where it is larger, and n mu from which they take more rounds, and more noise in margins,
-# in proportion, up to so many times.
+# the run where it is larger, and n mu from which they take more rounds, more noise in margins, and
+# a larger least clip norm, in proportion, up to so many times.
 _MOMENTUM, _MEMORIES = 0.95, 6.0
-_MORE_ROUNDS, _MORE_NOISE, _MOST_MORE = 4000.0, 8000.0, 2.0
+_MORE_ROUNDS, _MORE_NOISE, _MORE_CLIP, _MOST_MORE = 4000.0, 8000.0, 1500.0, 2.0
 # The n mu over d from which real targets take more noise, in proportion, up to so many times.
 _FEW_TARGETS, _MORE_OF_TARGETS = 14.0, 3.0
 # Of estimates from counts: the square of the bound of whitened rows over their dimension, by
@@ -257,8 +257,9 @@ def _with_momentum(
 
     Curvature takes most of the noise from directions in which records vary, and a longer horizon
     learns the rest. So linear models take more noise where n mu is large, of real targets for the
-    number of coefficients, and those of labels whose noise permits a longer horizon at the least
-    clip norm have more momentum.
+    number of coefficients, and those of labels a larger least clip norm, because clipping takes
+    more from them than noise. Where noise permits a longer horizon at that norm, those of labels
+    have more momentum.
     """
     least, spread, growth = noise
     if not _is_private_linear(numbers):
@@ -267,6 +268,7 @@ def _with_momentum(
         more = min(max(numbers.power / (_FEW_TARGETS * numbers.dim), 1.0), _MORE_OF_TARGETS)
         return _MOMENTUM, (least, more * spread, growth)
     more = _more(numbers, _MORE_NOISE)
+    least = max(least, _EVERY_ROUND[0] * _more(numbers, _MORE_CLIP))
     horizon = more * spread * numbers.reach / (least * numbers.row_bound * numbers.slope)
     momentum = max(min(1.0 - steps * size / horizon, 1.0 - _MEMORIES / steps), _MOMENTUM)
     return momentum, (least, more * spread, more * growth)
