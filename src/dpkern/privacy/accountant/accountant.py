@@ -107,7 +107,8 @@ class Accountant:
         if not rows and epsilon is None:
             found = "cut off in its first line, or empty; restore it from a copy, or"
             found = found if os.path.exists(path) else "no such file;"
-            raise FileNotFoundError(f"{path}: {found} give epsilon and delta to create it")
+            cure = "give epsilon and delta to create it (dpkern ledger FILE --epsilon E --delta D)"
+            raise FileNotFoundError(f"{path}: {found} {cure}")
         if not rows:
             with self._file.writer(create=True) as writer:
                 if not writer.rows:  # else another process has been faster
