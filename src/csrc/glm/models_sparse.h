@@ -146,6 +146,11 @@ static sparse_function *const *const multiply_by[] = {multiply_by_1_variants,
 static sparse_function *const *const add_up_by[] = {add_up_by_1_variants, add_up_by_2_variants};
 #endif
 
+/* Models that are taken together, of those that are left. */
+static inline intptr_t sparse_models(intptr_t left) {
+    return left >= SPARSE_MODELS ? SPARSE_MODELS : left >= 16 ? 16 : 8;
+}
+
 static inline void sparse_block(row_kind kind, const dpk_data *data, const dpk_loss *loss,
                                 double weight, intptr_t n, block *b,
                                 const dpk_gradients_memory *all) {
@@ -153,7 +158,7 @@ static inline void sparse_block(row_kind kind, const dpk_data *data, const dpk_l
     const intptr_t stride = all->wide;
     for (intptr_t i = 0; i < stride;) {
         dpk_gradients_memory own = *all;
-        own.wide = stride - i >= SPARSE_MODELS ? SPARSE_MODELS : stride - i >= 16 ? 16 : 8;
+        own.wide = sparse_models(stride - i);
         own.w += i, own.acc += i, own.bias += i, own.clip += i, own.M += i;
         multiply_by[own.wide / 16][form](data, n, b, &own, stride);
         find_model_factors(data, loss, weight, n, b, &own);
