@@ -51,28 +51,24 @@ def glm_products(
 
     Parameters
     ----------
-    data, n_threads
+    data, out, n_threads
         As in `dpkern.kernels`.
     W : array_like, shape (d, k)
         The matrix, of at least one column.
-    out : ndarray, shape (N, k), optional
-        Output array, float64 and C-contiguous.
 
     Returns
     -------
     U : ndarray, shape (N, k)
-        Column i has the bits that `glm_margins` gives at ``W[:, i]`` for records without margin
-        offsets: those of a row depend on this row alone, wherever it stands. Not private.
+        Column i has the bits of `glm_margins` at ``W[:, i]`` without margin offsets: those of a row
+        depend on this row alone, wherever it stands. Not private.
     """
     checked.require_data(data)
     columns = checked.finite_array("W", W)
     if columns.ndim != 2 or len(columns) != data.d or not columns.size:
         raise ValueError(f"W must have shape ({data.d}, k) with k >= 1, got {columns.shape}")
-    k = columns.shape[1]
-    out = checked.output(out, (data.n, k))
-    models = np.ascontiguousarray(columns.T)
-    threads = resolve_threads(n_threads, data.X.size * (k + 7) // 8)
-    _core.glm_products(data, models, out.reshape(-1), threads)
+    out = checked.output(out, (data.n, columns.shape[1]))
+    threads = resolve_threads(n_threads, data.X.size * (columns.shape[1] + 7) // 8)
+    _core.glm_products(data, np.ascontiguousarray(columns.T), out.reshape(-1), threads)
     return out
 
 
