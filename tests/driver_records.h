@@ -176,7 +176,9 @@ static int gradients(const dpk_kernels *kernels, const dpk_data *data, const dpk
         bad |= (int)kernels->glm_gradients(data, &models, loss, &sum, scratch, out);
         if (data->indptr && !data->rows)
             bad |= hessians(kernels, data, loss, &models, tasks);
-        free(partial), free(scratch), free(out);
+        double *const U = buffer((size_t)(data->offsets[M] * count) * 8);
+        bad |= (int)kernels->glm_products(data, &models, &sum, scratch, U);
+        free(partial), free(scratch), free(out), free(U);
     }
     return bad;
 }

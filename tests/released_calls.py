@@ -46,6 +46,7 @@ def of_linear_models() -> Iterator[tuple[str, Call]]:
         weights = {"silo_weight": [1.0, 0.5, 0.3, 0.0], "grid": 2.0**-30}
         yield f"glm/margins/{layout}", partial(kernels.glm_margins, d, w)
         yield f"glm/norms/{layout}", partial(kernels.glm_norms, d)
+        yield f"glm/products/{layout}", partial(kernels.glm_products, d, w.T)
         yield f"glm/losses/{layout}", partial(kernels.glm_losses, d, w, loss=loss)
         yield f"glm/gradient/{layout}", partial(gradient, w)
         yield f"glm/gradient/{layout}/one model", partial(gradient, w[0], **weights)

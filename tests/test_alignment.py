@@ -79,6 +79,7 @@ def calls():
         "task_rows": (records(),),
         "glm_norms": (records(), np.zeros(N), 1),
         "glm_margins": (records(), w, np.zeros(N), 1),
+        "glm_products": (records(), w, np.zeros(N), 1),
         "glm_losses": (records(), w, loss(), np.zeros(M), 1),
         "glm_gradient": (records(), w, loss(), 1.0, grid, weight, rows, sums, 1),
         "glm_gradients": (records(), np.full((M, P), 0.1), *models, weight, rows, square, 1),

@@ -3,6 +3,7 @@
 import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -40,6 +41,48 @@ def test_margins_agree_with_their_reference(make, layout):
         for n_threads in (1, 2, 3, 7):
             z = kernels.glm_margins(data, w, n_threads=n_threads)
             np.testing.assert_allclose(z, by_numpy, rtol=1e-12, atol=1e-13)
+
+
+def assert_columns(data, W, n_threads=None):
+    """Products have the bits of margins at each column, without offsets; returns them."""
+    plain = replace(data, margin_offset=None)
+    with np.errstate(all="ignore"):
+        each = [kernels.glm_margins(plain, w) for w in np.ascontiguousarray(W.T)]
+    found = kernels.glm_products(data, W, n_threads=n_threads)
+    np.testing.assert_array_equal(found, np.column_stack(each))
+    return found
+
+
+@pairwise("isa", "layout", k=[1, 3, 5, 12, 37])
+def test_products_have_the_bits_of_margins_and_agree_with_their_reference(make, layout, k):
+    data = make(n=1500, **layout)
+    W = np.random.default_rng(k).standard_normal((data.d, k))
+    for n_threads in (1, 2, 5):
+        found = assert_columns(data, W, n_threads)
+    np.testing.assert_allclose(found, ref.glm_products(data, W), rtol=1e-11, atol=1e-12)
+    data.row_norms = kernels.glm_norms(data)
+    np.testing.assert_array_equal(assert_columns(data, W), found)
+
+
+@pytest.mark.usefixtures("isa")
+def test_products_take_rows_of_any_length(bare_records):
+    """Also those whose norm overflows, whose products are finite or not as margins are."""
+    rng = np.random.default_rng(3)
+    for p in (1, 7, 8, 9, 15, 16, 17, 24, 31, 33, 70):
+        for k in (1, 2, 8, 9):
+            X = rng.standard_normal((21, p))
+            X[4], X[9], X[20] = 1e200, 0.0, -1e300
+            W = rng.standard_normal((p, k))
+            for w in (W, 1e-200 * W, 1e100 * W):
+                for bound in (math.inf, 2.0):
+                    assert_columns(bare_records(X, np.ones(21), [0, 2, 21], row_bound=bound), w)
+
+
+def test_products_refuse_other_matrices(make):
+    data = make()
+    for W in (np.ones(data.d), np.ones((data.d + 1, 2)), np.ones((data.d, 0)), np.ones((2, 2, 2))):
+        assert_refused("W must have shape .* with k >= 1, got", kernels.glm_products, data, W)
+    assert_refused("W must be finite", kernels.glm_products, data, np.full((data.d, 1), math.nan))
 
 
 @pairwise("isa", "layout", strength=3)

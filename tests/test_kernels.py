@@ -63,6 +63,7 @@ def of_convex(compute):
 RESULTS = {
     "rows": rows_of,
     "margins": lambda data, w, loss: [kernels.glm_margins(data, w[0])],
+    "products": lambda data, w, loss: [kernels.glm_products(data, w[0].T)],
     "gradients": lambda data, w, loss: [kernels.glm_gradient(data, w[0], loss=loss, clip=0.5)],
     "differences": lambda data, w, loss: [
         kernels.glm_difference(data, *w, loss=loss, clip=0.3, gradient_clip=0.4)
@@ -255,6 +256,7 @@ def test_an_inactive_clip_changes_nothing_but_rounding(make, layout, loss, kerne
 
 CALLS = {
     "margins": lambda data, w, **how: kernels.glm_margins(data, w[0], **how),
+    "products": lambda data, w, **how: kernels.glm_products(data, w[0].T, **how),
     "losses": lambda data, w, **how: kernels.glm_losses(data, w[0], loss="logistic", **how),
     "gradients": lambda data, w, **how: kernels.glm_gradient(data, w[0], clip=1.0, **how),
     "differences": lambda data, w, **how: kernels.glm_difference(
@@ -309,6 +311,7 @@ WRONG = [
 W, NET = np.zeros(11), {"layers": (1,), "activation": "relu"}
 GIVEN = {
     kernels.glm_margins: {"w": W},
+    kernels.glm_products: {"W": W[:, np.newaxis]},
     kernels.glm_losses: {"w": W},
     kernels.glm_gradient: {"w": W, "clip": 1.0},
     kernels.glm_difference: {"w_new": W, "w_old": W, "clip": 1.0},

@@ -7,6 +7,10 @@
 #include "glm/models_single.h"
 #include "glm/models_sparse.h"
 
+static intptr_t wide_of(const dpk_data *data, intptr_t count) {
+    return !data->indptr && count <= 4 ? 4 : dpk_padded(count);
+}
+
 /* The models of silo j whose sums are in single precision, or the others, for one pass. */
 static void choose_models(const dpk_data *data, const dpk_models *models, intptr_t j, int single,
                           dpk_gradients_memory *own) {
@@ -19,7 +23,7 @@ static void choose_models(const dpk_data *data, const dpk_models *models, intptr
         if (single == (rows > 0))
             own->which[own->count++] = i;
     }
-    own->wide = !data->indptr && own->count <= 4 ? 4 : dpk_padded(own->count);
+    own->wide = wide_of(data, own->count);
 }
 
 /* The digits that factors must have where all these models' sums may be chained. */
@@ -178,5 +182,101 @@ dpk_status dpk_glm_gradients(const dpk_data *data, const dpk_models *models, con
         one.partial += i * n_tasks * stride;
         sum_partials(&one, data->m, d, out + i * data->m * d);
     }
+    return DPK_OK;
+}
+
+/* All eight numbers, or the first `left` < 8. */
+DPK_INLINE void store_part(double *p, f8 a, intptr_t left) {
+    double all[8];
+    const intptr_t two = left & 4, one = left & 6;
+    if (left >= 8) {
+        f8_store(p, a);
+        return;
+    }
+    f8_store(all, a);
+    if (left & 4)
+        memcpy(p, all, 4 * sizeof *p);
+    if (left & 2)
+        memcpy(p + two, all + two, 2 * sizeof *p);
+    if (left & 1)
+        p[one] = all[one];
+}
+
+/* Rows of products from those of n stored rows with the models, (n, own->wide). out: with `stride`
+ * numbers a row. */
+static void store_products(intptr_t n, const block *b, const dpk_gradients_memory *own,
+                           intptr_t count, intptr_t stride, double *out) {
+    for (intptr_t r = 0; r < n; r++)
+        for (intptr_t i = 0; i < count; i += 8) {
+            const f8 z = f8_add(f8_load(own->z + r * own->wide + i), f8_load(own->bias + i));
+            store_part(out + r * stride + i, f8_mul(f8_set(b->ratio[r]), z), count - i);
+        }
+}
+
+/* Whether products of rows are taken as those of sparse ones, entry by entry. */
+static int by_entries(const dpk_data *data) { return data->indptr || data->p <= 32; }
+
+static void products_by_entries(row_kind kind, const dpk_data *data, intptr_t n, const block *b,
+                                const dpk_gradients_memory *all, double *out) {
+    const intptr_t stride = all->wide;
+    for (intptr_t i = 0; i < stride;) {
+        dpk_gradients_memory own = *all;
+        const intptr_t left = all->count - i;
+        own.wide = sparse_models(stride - i);
+        own.w += i, own.bias += i;
+        multiply_by[own.wide / 16][kind](data, n, b, &own, stride);
+        store_products(n, b, &own, left < own.wide ? left : own.wide, all->count, out + i);
+        i += own.wide;
+    }
+}
+
+DPK_INLINE void multiply_models(row_kind kind, const dpk_data *shared, int64_t begin, int64_t end,
+                                const dpk_gradients_memory *own, double *out) {
+    const dpk_data copy = *shared, *const data = &copy; /* see rows.h */
+    const intptr_t count = own->count;
+    for (int64_t i = begin; i < end; i += own->rows) {
+        const intptr_t n = rows_left(i, end, own->rows);
+        block b;
+        if (by_entries(data)) {
+            load_rows(kind, data, i, n, &b);
+            products_by_entries(kind, data, n, &b, own, out + i * count);
+            continue;
+        }
+        prefetch_plan next = plan_prefetch(data, i + n, rows_left(i + n, end, own->rows),
+                                           shares_of_products(data, n, count) + 1);
+        multiply_rows(kind, data, i, n, &b, &next, own);
+        for (intptr_t r = 0; r < n; r++)
+            for (intptr_t k = 0; !(b.norm[r] <= DBL_MAX) && k < count; k++) /* not packed */
+                dpk_dots(data, own->w + k * own->width, 1, b.row + r, own->z + r * own->wide + k);
+        store_products(n, &b, own, count, count, out + i * count);
+    }
+}
+
+DEFINE_FOR_KINDS(static void multiply_kind, data, 8, multiply_models,
+                 (const dpk_data *data, int64_t begin, int64_t end, const dpk_gradients_memory *own,
+                  double *out),
+                 data, begin, end, own, out)
+
+static void products_task(const dpk_data *data, const dpk_models *models, const dpk_sum *sum,
+                          double *scratch, int64_t t, double *out) {
+    const intptr_t size = dpk_thread_stride(dpk_gradients_scratch(data, models->count));
+    const task u = task_number(data, sum, t);
+    dpk_gradients_memory own =
+        dpk_gradients_divide(data, models->count, scratch + thread_number() * size);
+    own.wide = by_entries(data) ? dpk_padded(own.count) : wide_of(data, own.count);
+    for (intptr_t i = 0; i < own.count; i++)
+        own.which[i] = i;
+    for (intptr_t i = 0; i < dpk_padded(own.wide); i++)
+        own.bias[i] = data->intercept ? model_at(models, u.j, &own, i)[data->p] : 0.0;
+    if (by_entries(data))
+        load_sparse(data, models, u.j, &own);
+    else
+        load_dense(data, models, u.j, &own);
+    multiply_kind(data, u.begin, u.end, &own, out);
+}
+
+dpk_status dpk_glm_products(const dpk_data *data, const dpk_models *models, const dpk_sum *sum,
+                            double *scratch, double *out) {
+    EACH_TASK(sum->first_task[data->m], products_task(data, models, sum, scratch, t, out));
     return DPK_OK;
 }

@@ -180,16 +180,17 @@ class Transform:
             return np.minimum(1.0, self.row_bound / norms)
 
 
-def one_silo(X: Matrix) -> SiloData:
+def one_silo(X: Matrix, **values: Float64Array) -> SiloData:
     """Return effective rows as one silo, with the attributes of a `SiloData` that kernels read.
 
     X is an ndarray or a canonical csr_array of float32 or float64 with at least one row,
-    C-contiguous and aligned.
+    C-contiguous and aligned. `values` are labels, weights or offsets of these records.
     """
     n, d = X.shape
     whole = {"m": 1, "n": n, "d": d, "y": np.zeros(n), "offsets": np.array([0, n])}
     unmapped = {"scale": None, "shift": None, "intercept": False, "row_bound": math.inf}
-    return cast("SiloData", SimpleNamespace(X=X, **whole, **unmapped, **dict.fromkeys(BESIDE_ROWS)))
+    beside = {**dict.fromkeys(BESIDE_ROWS), **values}
+    return cast("SiloData", SimpleNamespace(X=X, **whole | unmapped | beside))
 
 
 def row_norms(V: Matrix) -> Float64Array:

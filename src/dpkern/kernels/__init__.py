@@ -58,6 +58,7 @@ from dpkern.kernels.glm import (
     glm_losses,
     glm_margins,
     glm_norms,
+    glm_products,
 )
 from dpkern.kernels.hessian import glm_hessian, glm_hessians
 from dpkern.kernels.local_descent import glm_local_descent
@@ -72,8 +73,8 @@ from dpkern.kernels.shuffle import shuffle_sum
 __all__ = [
     "Data", "PreparedSweep", "ProxState", "admm_rounds", "clip_and_sum", "gaussian", "glm_descent",
     "glm_difference", "glm_gradient", "glm_gradients", "glm_hessian", "glm_hessians",
-    "glm_local_descent", "glm_losses", "glm_margins", "glm_norms", "goe", "line_search",
-    "loss_prox", "mlp_difference", "mlp_gradient", "newton_direction", "ordinal_gradient",
-    "prox", "prox_sweep", "shuffle_sum",
+    "glm_local_descent", "glm_losses", "glm_margins", "glm_norms", "glm_products", "goe",
+    "line_search", "loss_prox", "mlp_difference", "mlp_gradient", "newton_direction",
+    "ordinal_gradient", "prox", "prox_sweep", "shuffle_sum",
 ]
 # fmt: on

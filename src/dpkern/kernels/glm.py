@@ -44,6 +44,34 @@ def glm_margins(
     return out
 
 
+def glm_products(
+    data: Data, W: ArrayLike, *, out: FloatArray | None = None, n_threads: int | None = None
+) -> FloatArray:
+    """Return the products of every record's effective row with the columns of a matrix.
+
+    Parameters
+    ----------
+    data, out, n_threads
+        As in `dpkern.kernels`.
+    W : array_like, shape (d, k)
+        The matrix, of at least one column.
+
+    Returns
+    -------
+    U : ndarray, shape (N, k)
+        Column i has the bits of `glm_margins` at ``W[:, i]`` without margin offsets: those of a row
+        depend on this row alone, wherever it stands. Not private.
+    """
+    checked.require_data(data)
+    columns = checked.finite_array("W", W)
+    if columns.ndim != 2 or len(columns) != data.d or not columns.size:
+        raise ValueError(f"W must have shape ({data.d}, k) with k >= 1, got {columns.shape}")
+    out = checked.output(out, (data.n, columns.shape[1]))
+    threads = resolve_threads(n_threads, data.X.size * (columns.shape[1] + 7) // 8)
+    _core.glm_products(data, np.ascontiguousarray(columns.T), out.reshape(-1), threads)
+    return out
+
+
 def glm_norms(
     data: Data, *, out: FloatArray | None = None, n_threads: int | None = None
 ) -> FloatArray:

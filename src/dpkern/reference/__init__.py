@@ -10,6 +10,7 @@ from dpkern.reference.glm import (
     glm_losses,
     glm_margins,
     glm_norms,
+    glm_products,
 )
 from dpkern.reference.hessian import glm_hessian, glm_hessians
 from dpkern.reference.local_descent import glm_local_descent
@@ -25,8 +26,8 @@ from dpkern.reference.shuffle import shuffle_sum
 __all__ = [
     "admm_rounds", "clip_and_sum", "gaussian", "glm_descent", "glm_difference", "glm_gradient",
     "glm_gradients", "glm_hessian", "glm_hessians", "glm_local_descent", "glm_losses",
-    "glm_margins", "glm_norms", "glm_person_gradient", "goe", "line_search", "loss_prox",
-    "mlp_difference", "mlp_gradient", "mlp_size", "newton_direction", "ordinal_gradient",
-    "prox", "prox_sweep", "shuffle_sum",
+    "glm_margins", "glm_norms", "glm_person_gradient", "glm_products", "goe", "line_search",
+    "loss_prox", "mlp_difference", "mlp_gradient", "mlp_size", "newton_direction",
+    "ordinal_gradient", "prox", "prox_sweep", "shuffle_sum",
 ]
 # fmt: on

@@ -63,6 +63,14 @@ def glm_margins(data, w):
 
 
 @drop_in
+def glm_products(data, W):
+    def products(w):
+        return np.concatenate([z for *_, z in _silos(data, w, offsets=False)])
+
+    return np.column_stack([products(w) for w in np.transpose(W)])
+
+
+@drop_in
 def glm_norms(data):
     square = np.concatenate([square for _, square, *_ in _silos(data, np.zeros(data.d))])
     return np.sqrt(square + data.d * 2.0**-240)

@@ -217,4 +217,5 @@ def products_of(
     if isinstance(data, np.ndarray):  # of which eigenvalues take about ten for an entry and row
         return 10 * data.size * data.shape[-1]
     parameters = given[1].shape[-1]  # of a perceptron, more than a row has entries
-    return int(data.n * parameters * steps * (data.d if kernel is kernels.glm_hessian else 1))
+    squared = kernel in (kernels.glm_hessian, kernels.glm_products)
+    return int(data.n * parameters * steps * (data.d if squared else 1))

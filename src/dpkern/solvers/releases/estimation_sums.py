@@ -6,24 +6,32 @@ wait for the same sums, each of its own silo, which are released at once.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._threads import resolve_threads
 from dpkern._typing import FloatArray
 from dpkern.data.transform import one_silo
 from dpkern.kernels import Data
-from dpkern.kernels._blocks import Request, hessian_steps, rounded_once, totals
+from dpkern.kernels._blocks import (
+    MOST_STEPS,
+    Request,
+    gradient_steps,
+    hessian_steps,
+    rounded_once,
+    totals,
+)
 from dpkern.kernels.glm import loss_parts
 from dpkern.kernels.grids import hessian_row_grid
 from dpkern.models.losses import Likelihood, Loss, get_loss
-from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum, saturated, vector_steps
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum, saturated
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.base import Run
 from dpkern.solvers.base.backends import awaited, interruptible
@@ -139,16 +147,14 @@ class Sums:
 
     def _vectors(self, asked: Sequence[Sum], mechanism: GaussianSum, bound: float) -> FloatArray:
         """Return the exact sums of vectors, of every silo where each adds noise, or in floats."""
-        if mechanism.grid is None:
-            return np.concatenate(self._totals([partial(_plain_sum, one.rows) for one in asked]))
-        grids = mechanism.grid.reshape(len(asked), -1)
-        how = asked[0].dim, bound
-        threads = self._run.objective.n_threads
+        grids, threads = mechanism.grid, self._run.objective.n_threads
+        of_each = [None] * len(asked) if grids is None else grids.reshape(len(asked), -1)
         requests = [
-            partial(vector_steps, partial(_slices, one.rows), *how, own, threads)
-            for one, own in zip(asked, grids, strict=True)
+            partial(_vector_steps, one.rows, one.dim, bound, own, threads)
+            for one, own in zip(asked, of_each, strict=True)
         ]
-        return saturated(np.concatenate(self._totals(requests)), mechanism.grid)
+        sums = np.concatenate(self._totals(requests))
+        return sums if grids is None else saturated(sums, grids)
 
     def _outer_products(
         self, asked: Sequence[Sum], mechanism: GaussianHessian, bound: float
@@ -215,8 +221,8 @@ class OfBlock(ABC):
 class Rows(OfBlock):
     """The rows W^T x (n, r), each from its record alone, and their weights.
 
-    A product with a matrix would give a row other bits in another place. They have no offsets.
-    With a centre they are W^T x less it.
+    A product by BLAS would give a row other bits in another place. They have no offsets. With a
+    centre they are W^T x less it.
     """
 
     @staticmethod
@@ -227,18 +233,13 @@ class Rows(OfBlock):
         n_threads: int | None,
         centre: FloatArray | None = None,
     ) -> tuple[FloatArray, FloatArray]:
-        columns = np.empty((W.shape[1], part.n))
-        square, given = np.zeros(part.n), cast(Any, part)
-        rows = given.without_offsets()
-        for k, w in enumerate(W.T):
-            columns[k] = margins_of(rows, np.ascontiguousarray(w), n_threads)
-            if centre is not None:
-                columns[k] -= centre[k]
-            square += columns[k] * columns[k]
-        U = np.ascontiguousarray(columns.T)
+        U: FloatArray = interruptible(kernels.glm_products, part, W, n_threads=n_threads)
+        if centre is not None:
+            U -= centre
         if math.isinf(bound):
             return U, np.ones(len(U))
-        return U, np.minimum(1.0, bound**2 / square)
+        norms = kernels.glm_norms(one_silo(U), n_threads=n_threads)
+        return U, np.minimum(1.0, (bound / norms) ** 2)
 
 
 class Scores(OfBlock):
@@ -305,14 +306,36 @@ def target_vectors(most: float, part: Data) -> tuple[FloatArray, FloatArray]:
     return (weight * np.clip(part.y / most, 0.0, 1.0) - 0.5)[:, np.newaxis], np.ones(part.n)
 
 
-def _slices(vectors: RecordRows, part: Data) -> Callable[[slice], FloatArray]:
-    U, v = vectors(part)
-    return lambda s: U[s] * v[s, np.newaxis]
+def _pieces(offsets: Sequence[int], most: int) -> Iterator[tuple[int, slice]]:
+    """Yield silos with records of theirs, at most so many."""
+    for j, (first, end) in enumerate(pairwise(offsets)):
+        for i in range(first, end, most):
+            yield j, slice(i, min(i + most, end))
 
 
-def _plain_sum(vectors: RecordRows, part: Data) -> FloatArray:
+def _vector_steps(
+    vectors: RecordRows,
+    d: int,
+    bound: float,
+    grids: FloatArray | None,
+    n_threads: int | None,
+    part: Data,
+) -> NDArray[Any]:
+    """Return the sums (k, d) of rows times their factors, of a block, in steps of the grids (k,).
+
+    They are over all records, or over every silo's, and in floats without a grid. At 0 the
+    derivative of the squared loss is minus the label.
+    """
     U, v = vectors(part)
-    total: FloatArray = (U * v[:, np.newaxis]).sum(axis=0, keepdims=True)
+    w, squared, threads = np.zeros((1, d)), get_loss("squared"), resolve_threads(n_threads, U.size)
+    if grids is None:
+        return gradient_steps(w, squared, bound, None, None, threads, one_silo(U, y=-v))
+    total, most = np.zeros((len(grids), d), np.int64), int(MOST_STEPS * grids.min() / bound)
+    offsets = part.offsets.tolist() if len(grids) == part.m else [0, len(U)]
+    for j, chosen in _pieces(offsets, most):
+        few = one_silo(U[chosen], y=-v[chosen])
+        steps = partial(gradient_steps, w, squared, bound, grids[j : j + 1], None, threads, few)
+        total[j] += awaited(steps, few.n * d)[0]
     return total
 
 
@@ -334,16 +357,14 @@ def _outer_steps(
     U, v = rows(part)
     offsets = part.offsets.tolist() if by_silo else [0, len(U)]
     total = np.zeros((len(offsets) - 1, d, d), dtype=np.int64 if q else np.float64)
-    if q:  # sums are exact, and in any parts the same
-        records = min(records, max(_ENTRIES // d, 1))
     how = np.zeros((1, d)), get_loss("squared"), False, bound, q, None, records, n_threads
-    step = records if thresholds is None else max(records // thresholds.each, 1)
-    for j, (first, end) in enumerate(pairwise(offsets)):
-        for i in range(first, end, step):
-            chosen = slice(i, min(i + step, end))
-            if thresholds is None:
-                few = one_silo(U[chosen] * v[chosen, np.newaxis])
-            else:
-                few = one_silo(thresholds.rows(U[chosen], v[chosen]))
-            total[j] += awaited(partial(hessian_steps, *how, few), few.n * d * d)[0]
+    each = 1 if thresholds is None else thresholds.each
+    most = records if thresholds is None or not q else min(records, max(_ENTRIES // d, 1))
+    for j, chosen in _pieces(offsets, max(most // each, 1)):
+        own, factor = U[chosen], v[chosen]
+        if thresholds is None:
+            few = one_silo(own, record_weight=factor * factor)
+        else:
+            few = one_silo(thresholds.rows(own, factor))
+        total[j] += awaited(partial(hessian_steps, *how, few), few.n * d * d)[0]
     return total
