@@ -663,6 +663,23 @@ def test_categories_are_compared_with_the_first_one(intercept):
         assert abs(row.estimate - summary[row.name].estimate) < 5.0 * row.std_error
 
 
+@for_each("rare", ["a", "b", ""])
+def test_a_rare_first_level_is_said(rare):
+    """Where it is the first, and the noise or the sampling makes all differences uncertain."""
+    table = people()
+    dropped = (table["group"] == rare) & (np.random.default_rng(1).random(30_000) > 0.01)
+    table = {name: values[~dropped] for name, values in table.items()}
+    data = SCHEMA.silo_data(table, 1)
+    result = dpk.solve("auto", data, budget=BUDGET, inference=True, rng=0)
+    said = [note for note in result.summary().notes if "list another level first" in note]
+    assert len(said) == (rare == "a")
+    if said:
+        assert said[0].startswith("differences of group are from a,")
+        assert "such as b," in said[0] or "such as c," in said[0]
+    contrasts = {"c for b": {"group: c, for a": 1.0, "group: b, for a": -1.0}}
+    assert not any("another level" in one for one in result.summary(contrasts=contrasts).notes)
+
+
 def test_a_summary_shows_ratios_and_survives_a_file(tmp_path):
     X, y = records("logistic")
     result = fit("logistic", X, y)

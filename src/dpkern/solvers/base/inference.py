@@ -49,6 +49,13 @@ _REFUSED = (
     "has, such as NAME_missing of a column with hardly a gap"
 )
 
+_RARE_FIRST = (
+    "differences of {column} are from {first}, which few records have: list another level first "
+    "in the schema, such as {other}, and the standard errors are smaller"
+)
+# How many times the standard errors of differences from the best level are those from the first.
+_MUCH_LARGER = 2.0
+
 
 @dataclass(frozen=True, eq=False)
 class Inference:
@@ -451,6 +458,27 @@ def notes_on(results: Iterable["SolverResult"], rows: Iterable[Estimate]) -> tup
     return tuple(notes)
 
 
+def _notes_on_levels(result: "SolverResult") -> list[str]:
+    """Return what to do about categories whose first level is too rare to be compared with."""
+    found, notes, start = result.inference, list[str](), 0
+    scale, _ = _affine(result.transform)
+    for column in () if result.schema is None else result.schema.features:
+        k, first = len(column.feature_names), start
+        start += k
+        if found is None or column.categories is None or k < 3:
+            continue
+        own = np.zeros((k, result.transform.d))
+        own[:, first:start] = np.diag(scale[first:start])
+        each = [found.variances(np.delete(own - own[j], j, axis=0))[0] for j in range(k)]
+        # The lower median: where one level of three is rare, one of two differences is uncertain.
+        typical = [float(np.sort(np.nan_to_num(v, nan=math.inf))[(k - 2) // 2]) for v in each]
+        best = int(np.argmin(typical))
+        if typical[0] > _MUCH_LARGER**2 * typical[best]:
+            levels = {"first": column.indicators[0], "other": column.indicators[best]}
+            notes.append(_RARE_FIRST.format(column=column.name, **levels))
+    return notes
+
+
 def summary(
     result: "SolverResult", level: float, contrasts: Mapping[str, Mapping[str, float]] | None
 ) -> Summary:
@@ -459,6 +487,7 @@ def summary(
     rows = with_intervals(*in_rows(result, contrasts), level)
     steps = plot_steps(result) if contrasts is None else {}
     notes, constants = notes_on([result], rows), constants_of(result)
+    notes += tuple(_notes_on_levels(result)) if contrasts is None else ()
     return Summary(rows, level, RATIOS.get(result.loss, ""), notes, steps, constants)
 
 
