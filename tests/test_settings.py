@@ -124,8 +124,8 @@ def test_noise_in_margins_is_what_the_rule_says():
     few = settings(run("gradient_descent", make_data(n=25_000), recalibrate=False))
     assert few["rounds"] == round(300 * 25_000 * BUDGET.mu / 4000.0)
     assert few["clip"] == pytest.approx(0.28 * 0.5 * R)
-    few = settings(run("gradient_descent", make_data(n=8_000), recalibrate=False))
-    assert few["clip"] == pytest.approx(0.14 * 0.5 * R * 8_000 * BUDGET.mu / 1500.0)
+    few = settings(run("gradient_descent", make_data(n=12_000), recalibrate=False))
+    assert few["clip"] == pytest.approx(0.14 * 0.5 * R * 12_000 * BUDGET.mu / 2000.0)
 
 
 def test_counts_take_no_more_rounds_and_no_more_noise():

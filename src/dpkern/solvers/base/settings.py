@@ -81,7 +81,7 @@ _BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _ORDERED_STEP = 16.0, 16.0, 4.0, 4.0
 # the run where it is larger, and n mu from which they take more rounds, more noise in margins, and
 # a larger least clip norm, in proportion, up to so many times.
 _MOMENTUM, _MEMORIES = 0.95, 6.0
-_MORE_ROUNDS, _MORE_NOISE, _MORE_CLIP, _MOST_MORE = 4000.0, 8000.0, 1500.0, 2.0
+_MORE_ROUNDS, _MORE_NOISE, _MORE_CLIP, _MOST_MORE = 4000.0, 8000.0, 2000.0, 2.0
 # The n mu over d from which real targets take more noise, in proportion, up to so many times.
 _FEW_TARGETS, _MORE_OF_TARGETS = 14.0, 3.0
 # Of estimates from counts: the square of the bound of whitened rows over their dimension, by
