@@ -467,7 +467,7 @@ def _notes_on_levels(result: "SolverResult") -> list[str]:
         start += k
         if found is None or column.categories is None or k < 3:
             continue
-        own = np.zeros((k, result.transform.d))
+        own = np.zeros((k, len(result.w)))
         own[:, first:start] = np.diag(scale[first:start])
         each = [found.variances(np.delete(own - own[j], j, axis=0))[0] for j in range(k)]
         # The lower median: where one level of three is rare, one of two differences is uncertain.
