@@ -159,7 +159,8 @@ def draw(title: str, x_label: Label, points: list[Point]) -> bytes:
         frameon=False,
         fontsize=9,
     )
-    draws = " or ".join(str(n) for n in dict.fromkeys(point.draws for point in points))
+    drawn = [point for rows in panels.values() for point in rows]
+    draws = " or ".join(str(n) for n in dict.fromkeys(point.draws for point in drawn))
     figure.suptitle(f"{title}: mean and deviation of {draws} draws")
     png = io.BytesIO()
     figure.savefig(png, format="png")
