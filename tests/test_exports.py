@@ -176,7 +176,7 @@ def test_onnx_graphs_predict_as_the_model(task, tmp_path, model):
         assert result.calibration is not None
     else:
         result, X = of_task(task)
-        assert (result.calibration is not None) == (task in ("softmax", "counts"))
+        assert (result.calibration is not None) == (task in ("softmax", "counts", "plain"))
     made = result.to_onnx(tmp_path / "m.onnx")
     onnx.checker.check_model(made, full_check=True)
     session = runtime.InferenceSession(tmp_path / "m.onnx")
