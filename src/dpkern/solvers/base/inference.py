@@ -458,6 +458,13 @@ def notes_on(results: Iterable["SolverResult"], rows: Iterable[Estimate]) -> tup
     return tuple(notes)
 
 
+def _of_differences(A: FloatArray) -> FloatArray:
+    """Return the variances of the differences of what has this covariance, of each pair."""
+    diagonal = np.diag(A)
+    variances: FloatArray = np.maximum(diagonal[:, np.newaxis] + diagonal - 2.0 * A, 0.0)
+    return variances
+
+
 def _notes_on_levels(result: "SolverResult") -> list[str]:
     """Return what to do about categories whose first level is too rare to be compared with."""
     found, notes, start = result.inference, list[str](), 0
@@ -469,9 +476,11 @@ def _notes_on_levels(result: "SolverResult") -> list[str]:
             continue
         own = np.zeros((k, len(result.w)))
         own[:, first:start] = np.diag(scale[first:start])
-        each = [found.variances(np.delete(own - own[j], j, axis=0))[0] for j in range(k)]
+        total, _, lost = (_of_differences(own @ A @ own.T) for A in found.parts)
+        V = np.where(lost <= _LARGEST_LOST * total, total, math.inf)
+        np.fill_diagonal(V, math.inf)
         # The lower median: where one level of three is rare, one of two differences is uncertain.
-        typical = [float(np.sort(np.nan_to_num(v, nan=math.inf))[(k - 2) // 2]) for v in each]
+        typical = np.sort(V, axis=1)[:, (k - 2) // 2]
         best = int(np.argmin(typical))
         if typical[0] > _MUCH_LARGER**2 * typical[best]:
             levels = {"first": column.indicators[0], "other": column.indicators[best]}
