@@ -6,6 +6,7 @@ with several classes; and that of docs/evaluation.md, the noise of released scor
 from the folder in the environment variable DPKERN_DATA.
 """
 
+import math
 import os
 import warnings
 from pathlib import Path
@@ -17,10 +18,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
 import dpkern as dpk
+from bench import board_labels
 from bench.utility_sets import SETS, Problem
+from examples.papers import public_sets
 
 EPSILONS, DELTA, DRAWS, BINS = (0.1, 0.3, 1.0, 3.0), 1e-6, 40, 10
-SMALL = {"wdbc": (1.0, 2.0, 3.0), "wisconsin": (1.5, 3.0), "digits": (0.5, 1.0)}
+SMALL = {
+    "wdbc": (0.1, 0.3, 1.0, 2.0, 3.0),
+    "wisconsin": (0.1, 0.3, 1.5, 3.0),
+    "digits": (0.1, 0.2, 0.5, 1.0),
+    "Pima diabetes": (0.1, 0.3),
+    "German credit": (0.1, 0.3),
+}
 
 
 def measure(p: NDArray[np.float64], positive: NDArray[np.bool_]) -> list[float]:
@@ -62,7 +71,11 @@ def print_small() -> None:
     print("\n| set, epsilon (n mu) | log loss | calibration error | accuracy | AUC |")
     print("|---|---|---|---|---|")
     for name, epsilons in SMALL.items():
-        task, bound = SETS[name].load(), SETS[name].row_bound
+        if name in SETS:
+            task, bound = SETS[name].load(), SETS[name].row_bound
+        else:
+            X, y, X_test, y_test = board_labels.split(name)
+            task, bound = public_sets.Task("label", X, y, X_test, y_test), math.sqrt(2.0)
         data = dpk.SiloData.split(task.X, task.y, m=1, row_bound=bound, intercept=True, seed=0)
         positive = np.asarray(task.y_test) == data.classes[1]
         for epsilon in epsilons:

@@ -158,6 +158,23 @@ static int hessians(const dpk_kernels *kernels, const dpk_data *data, const dpk_
     return bad;
 }
 
+/* Products with models of all silos or of each, up to more than are taken together. */
+static int products(const dpk_kernels *kernels, const dpk_data *data, const int64_t *tasks) {
+    static const intptr_t COUNTS[] = {1, 5, 9, 17, 33, 41};
+    int bad = 0;
+    for (int i = 0; i < 6; i++) {
+        const intptr_t count = COUNTS[i];
+        double *scratch = lines(dpk_gradients_scratch(data, count)),
+               *out = buffer((size_t)(data->offsets[M] * count) * 8);
+        const dpk_sum sum = {0.0, NULL, WEIGHT, TASK_ROWS, tasks, NULL, 1};
+        const dpk_models models = {count, W,   count > 2 ? 1 : data->d, count > 2 ? 0 : 1,
+                                   NULL,  NULL};
+        bad |= (int)kernels->glm_products(data, &models, &sum, scratch, out);
+        free(scratch), free(out);
+    }
+    return bad;
+}
+
 /* Models of all silos and of each, more than fill a vector and fewer. */
 static int gradients(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss *loss,
                      const int64_t *tasks) {
@@ -176,11 +193,9 @@ static int gradients(const dpk_kernels *kernels, const dpk_data *data, const dpk
         bad |= (int)kernels->glm_gradients(data, &models, loss, &sum, scratch, out);
         if (data->indptr && !data->rows)
             bad |= hessians(kernels, data, loss, &models, tasks);
-        double *const U = buffer((size_t)(data->offsets[M] * count) * 8);
-        bad |= (int)kernels->glm_products(data, &models, &sum, scratch, U);
-        free(partial), free(scratch), free(out), free(U);
+        free(partial), free(scratch), free(out);
     }
-    return bad;
+    return bad | products(kernels, data, tasks);
 }
 
 /* Persons of one record up to many, few of whom are short enough. */

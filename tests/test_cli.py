@@ -1008,7 +1008,7 @@ ERRORS = [
     ("comapre", "invalid choice: 'comapre'; did you mean 'compare'?"),
     ("fit TRAIN --epsilom 1", "unrecognized argument --epsilom; did you mean '--eps"),
     ("fit TRAIN --sead=1 BUDGET", "argument --sead=1; did you mean '--seed'?"),
-    ("predict m.npz TRAIN --schema s.json", "--schema: the model has the schema of its columns"),
+    ("predict m.npz TRAIN --schema s.json", "--schema: a model has its schema, if there is one"),
     ("fit TRAIN BUDGET surplus", "unrecognized argument surplus (see dpkern fit"),
     ("compare TRAIN --solvers spidre", "no 'spidre'; did you mean 'spider'?"),
     ("fit TRAIN BUDGET --set step-size=1", "did you mean 'step_size'?"),

@@ -13,6 +13,7 @@ from makers import fail_at_call, spy_on_calls
 from parties import Study
 
 import dpkern as dpk
+from dpkern import kernels
 from dpkern.privacy import BudgetWarning
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms import gaussian_sum, perturbed_minimiser
@@ -184,8 +185,59 @@ def test_a_large_budget_warns_where_it_was_made_alone(solver):
         dpk.solve(solver, data, budget=budget, rng=1)
 
 
-def test_few_records_have_none():
-    assert dpk.solve("gradient_descent", records(400), budget=BUDGET, rng=1).calibration is None
+@for_each("solver", ["gradient_descent", "local_newton", "objective_perturbation"])
+def test_few_records_have_a_temperature_of_public_numbers(solver, tmp_path):
+    """Nothing is released for it, no label changes, and other records have the same."""
+    data, other = records(200), records(200, seed=1)
+    result, without = (
+        dpk.solve(solver, data, budget=BUDGET, rng=1, recalibrate=r) for r in (True, False)
+    )
+    power = 200 * BUDGET.mu
+    assert result.calibration.temperature == pytest.approx(2.0 * (100.0 / power) ** 0.25)
+    assert result.calibration == dpk.solve(solver, other, budget=BUDGET, rng=1).calibration
+    assert result.privacy.releases == without.privacy.releases
+    assert np.array_equal(result.w, without.w)
+    assert np.array_equal(result.predict(data.X), without.predict(data.X))
+    scores = without.decision_function(data.X) / result.calibration.temperature
+    assert np.allclose(result.decision_function(data.X), scores, rtol=1e-15)
+    assert "nothing was released" in str(result)
+    assert "Scores were divided by" in result.methods()
+    result.save(tmp_path / "model.npz")
+    assert dpk.load(tmp_path / "model.npz").calibration == result.calibration
+
+
+def test_few_records_of_several_classes_have_a_temperature_of_public_numbers():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1.0, 1.0, (500, 3)), rng.integers(0, 3, 500)
+    how = {"row_bound": math.sqrt(3.0), "task": "multiclass", "classes": [0, 1, 2]}
+    found = dpk.solve("auto", dpk.SiloData(X, y, [0, 500], **how), budget=BUDGET, rng=1)
+    assert found.calibration.temperature == pytest.approx(math.sqrt(300.0 / (500 * BUDGET.mu)))
+    assert not released(found)
+
+
+def test_few_records_have_better_probabilities_by_the_temperature():
+    """Of noise alone they are worse than those of a coin, and far worse without it."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1.0, 1.0, (2000, 10)), rng.integers(0, 2, 2000)
+    data = dpk.SiloData(X[:300], y[:300], [0, 300], row_bound=math.sqrt(10.0), classes=[0, 1])
+    budget = dpk.Budget(epsilon=0.5, delta=1e-6)
+
+    def log_loss(recalibrate):
+        runs = dpk.solve_many(
+            "auto", data, budgets=budget, draws=20, rng=1, recalibrate=recalibrate
+        )
+        z = np.array([run.decision_function(X) for run in runs])
+        return float(np.logaddexp(0.0, -(2.0 * y - 1.0) * z).mean())
+
+    assert log_loss(True) < 0.75 * log_loss(False)
+
+
+def test_a_run_that_fails_has_the_temperature_of_its_last_model(monkeypatch):
+    fail_at_call(monkeypatch, kernels, "glm_gradient", 4)
+    with pytest.warns(UserWarning, match="MemoryError"):
+        result = dpk.solve("local_newton", records(200), budget=BUDGET, rng=1)
+    assert result.calibration.temperature > 2.0
+    assert dpk.verify(result.privacy.to_dict())
 
 
 def test_shares_depend_on_public_numbers_alone():

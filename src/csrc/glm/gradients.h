@@ -22,7 +22,7 @@ typedef struct {
     intptr_t count, wide;    /* models; and filled up to 4 or whole vectors */
     intptr_t width, rows;    /* row length; rows of a block */
     intptr_t most;           /* rows of a block in single precision, at most */
-    double *w, *acc;         /* dense: (wide, width); sparse: (d, wide) */
+    double *w, *acc;         /* (wide, width), or by columns, as of sparse rows: (d, wide) */
     double *x;               /* dense: (rows, width) */
     double *y, *z, *s;       /* (rows, wide); sparse: of at most 32 models */
     double *bias, *clip, *M; /* (wide,) M: magic numbers, or steps per unit in single precision */

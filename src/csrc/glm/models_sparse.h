@@ -1,7 +1,7 @@
-/* A block of sparse rows at several models: for every entry vectors of eight models, since all
- * models have their number of a column together in memory. Models are taken four vectors at a time
- * from margins to sums, so that of some hundred columns these numbers stay in the L1 cache; two
- * vectors at a time where registers are few. */
+/* A block of sparse rows at several models, and products of short dense ones: for every entry
+ * vectors of eight models, since all models have their number of a column together in memory.
+ * Models are taken four vectors at a time from margins to sums, so that of some hundred columns
+ * these numbers stay in the L1 cache; two vectors at a time where registers are few. */
 #pragma once
 
 #include "core/variants.h"

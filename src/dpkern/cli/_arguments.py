@@ -102,7 +102,7 @@ class Parser(argparse.ArgumentParser):
                 given = given or next(iter(argv[argv.index(word) + 1 :]), "VALUE")
                 self.error(f"unrecognized argument {word}; give it as --set {name}={given}")
             if flag == "--schema" and any(action.dest == "model" for action in self._actions):
-                self.error(f"unrecognized argument {word}: the model has the schema of its columns")
+                self.error(f"unrecognized argument {word}: a model has its schema, if there is one")
             self.error(f"unrecognized argument {word}{did_you_mean(flag, known)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

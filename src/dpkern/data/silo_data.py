@@ -415,10 +415,6 @@ class SiloData:
         """Return a copy of data in memory whose targets are less by a public number."""
         return self._replaced(y=frozen(self.y - middle))
 
-    def without_offsets(self) -> Self:
-        """Return a copy of which margins have no offsets."""
-        return self if self.margin_offset is None else self._replaced(margin_offset=None)
-
     def each_alone(self, records: NDArray[np.int64]) -> Self:
         """Return a copy of k >= 1 records, by their indices, each a silo by itself."""
         return self.part(records, np.arange(len(records) + 1))

@@ -26,6 +26,7 @@ HIDDEN_SLOPE = (
     "little learnt, as far as the releases tell: no slope of labels by the model's scores was "
     "found, the noise hides it; take more records, fewer columns or a larger budget"
 )
+USUAL = "as is usual with so few records at this budget: nothing was released for it"
 
 # The least share of a rate that is told from none.
 _LEAST_RATE = 1e-7
@@ -94,7 +95,8 @@ class Temperature:
     ----------
     temperature : float
     slope_error : float
-        Standard error of 1 / temperature, as of the slope of a `Calibration`.
+        Standard error of 1 / temperature, as of the slope of a `Calibration`; 0 where nothing was
+        released for it.
     """
 
     temperature: float
@@ -114,10 +116,8 @@ class Temperature:
     uncut = apply
 
     def __str__(self) -> str:
-        return (
-            f"score / {self.temperature:.4g} "
-            f"(standard error of 1 / temperature {self.slope_error:.2g})"
-        )
+        error = f"standard error of 1 / temperature {self.slope_error:.2g}"
+        return f"score / {self.temperature:.4g} ({error if self.slope_error else USUAL})"
 
     @property
     def finding(self) -> str:

@@ -32,7 +32,7 @@ NOMINAL = (
 )
 UNKNOWN = "the noise in the coefficients of this solver is not known"
 LOG_ODDS = "coefficients are those of the log odds, cut off where margins exceed the unit"
-LOGITS = "coefficients are those of the logits of the classes"
+LOGITS = "coefficients are those of the logits, which of two classes are log odds"
 LOG_MEANS = (
     "coefficients are those of the log of means: a mean is multiplied by exp(coefficient) for one "
     "unit, within the bounds of the means"

@@ -49,9 +49,10 @@ _REFUSED = (
     "has, such as NAME_missing of a column with hardly a gap"
 )
 
-_RARE_FIRST = (
-    "differences of {column} are from {first}, which few records have: list another level first "
-    "in the schema, such as {other}, and the standard errors are smaller"
+_UNCERTAIN_FIRST = (
+    "differences of {column} are from {first}, of which little is known, by few records or few "
+    "events: list another level first in the schema, such as {other}, and the standard errors are "
+    "smaller"
 )
 # How many times the standard errors of differences from the best level are those from the first.
 _MUCH_LARGER = 2.0
@@ -466,13 +467,14 @@ def _of_differences(A: FloatArray) -> FloatArray:
 
 
 def _notes_on_levels(result: "SolverResult") -> list[str]:
-    """Return what to do about categories whose first level is too rare to be compared with."""
+    """Return what to do about categories of whose first level too little is known."""
     found, notes, start = result.inference, list[str](), 0
+    assert found is not None  # of which there are rows
     scale, _ = _affine(result.transform)
     for column in () if result.schema is None else result.schema.features:
         k, first = len(column.feature_names), start
         start += k
-        if found is None or column.categories is None or k < 3:
+        if column.categories is None or k < 3:
             continue
         own = np.zeros((k, len(result.w)))
         own[:, first:start] = np.diag(scale[first:start])
@@ -484,7 +486,7 @@ def _notes_on_levels(result: "SolverResult") -> list[str]:
         best = int(np.argmin(typical))
         if typical[0] > _MUCH_LARGER**2 * typical[best]:
             levels = {"first": column.indicators[0], "other": column.indicators[best]}
-            notes.append(_RARE_FIRST.format(column=column.name, **levels))
+            notes.append(_UNCERTAIN_FIRST.format(column=column.name, **levels))
     return notes
 
 

@@ -8,7 +8,7 @@ from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.networks import MLP
 from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.privacy.certificate.report import in_words, report_entries
-from dpkern.solvers.base.calibration import LogMeans
+from dpkern.solvers.base.calibration import LogMeans, Temperature
 
 if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult
@@ -91,6 +91,11 @@ def methods_text(result: "SolverResult") -> str:
     if isinstance(line, LogMeans):
         if line.level:
             text.append("The level of the predicted means was estimated within the same budget.")
+    elif isinstance(line, Temperature) and not line.slope_error:
+        text.append(
+            f"Scores were divided by {line.temperature:.3g}, a number that follows from those of "
+            "records and budget, for predicted probabilities."
+        )
     elif line is not None:
         text.append("Predicted probabilities were recalibrated within the same budget.")
     references = [f"[1] {_citation(result.solver)}"]

@@ -367,9 +367,10 @@ def _shared(
     recalibrate : bool
         Whether a share of the budget, fixed by public numbers, releases a line from margins to log
         odds, or a temperature, of softmax regression, or before the first step the mean of targets
-        within a bound (docs/settings.md). There is none where `clip` is given, nor
-        for other losses and hidden layers; for constraints, monitors, secret samples, shuffle and
-        local trust, a `person_clip`, fewer records or calibration="paper".
+        within a bound (docs/settings.md). With few records nothing is released for labels, and the
+        temperature follows from their number and the budget. There is none where `clip` is given,
+        nor for other losses and hidden layers; for constraints, monitors, secret samples, shuffle
+        and local trust, a `person_clip` or calibration="paper".
     colluding : int or None
         Under central trust, the number t of silos that may pool what they know with whoever sees
         the aggregate. Every silo then adds a share of the noise to its own sum, so that the noise

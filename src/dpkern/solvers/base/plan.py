@@ -64,7 +64,8 @@ class RunPlan:
         Of one record, where persons have the given one by the group bound, and without what the
         recalibration takes where both are Gaussian DP.
     recalibration_mu : float or None
-        The budget of the recalibration; None for a run without one.
+        The budget of the recalibration, 0 where it follows from public numbers; None for a run
+        without one.
     persons : PersonBound or None
         How people with several records are protected.
     shares : Shares or None
@@ -191,11 +192,13 @@ def resolve(
     refuse_sizes(objective, given)
     of_settings = budget if persons is None else persons.budget_of_settings
     of_record, recalibration_mu = budget if persons is None else persons.budget, None
-    share = 0.0
+    share = None
     if given["recalibrate"] and given["clip"] == AUTO:
         share = recalibration_share(declaration, objective, of_record, persons, given)
-    given["recalibrate"] = share > 0.0
-    if of_record is not None and share > 0.0:
+    given["recalibrate"] = bool(share)
+    if share == 0.0:
+        recalibration_mu = 0.0
+    elif of_record is not None and share is not None:
         rest, recalibration_mu = split_budget(of_record.mu, (1.0 - share, share), (1, 1))
         of_settings = Budget.part(rest)
         if declaration.gaussian:  # or the solver finds what is left by itself

@@ -28,6 +28,9 @@ half-range (max z - min z) / 2 in place of |z_i - c|, of which 1.4 m^2 times its
 
 is the derivative of the log loss by 1 / temperature, clipped, and the information of it.
 
+Where n mu is small, these sums would cost more than they tell: labels have a temperature that
+follows from n mu alone, by which noise makes scores too large in most runs.
+
 Means m = exp(z + offset) of a log link, within its bounds, have a level only: with y at most its
 bound Y, H the largest mean, at most Y, and w <= 1 the weight of a record,
 
@@ -81,7 +84,7 @@ if TYPE_CHECKING:  # which import this module
     from dpkern.solvers.base.declaration import Declaration
     from dpkern.solvers.base.run import Run
 
-# Share of mu^2 for a line: so much over sqrt(n mu), within these bounds; none below the last.
+# Share of mu^2 for a line: so much over sqrt(n mu), within these bounds; no release below the last.
 _SHARE, _LEAST_SHARE, _MOST_SHARE, _SMALL = 2.3, 0.03, 0.15, 100.0
 # Shares of that for rates, sizes, each of so many scores, and the last sums.
 _SHARES, _STEPS = (1.0, 0.5, 2.25, 4.0), 2
@@ -98,9 +101,9 @@ _TOO_STEEP, _FEW_LABELS = 2.0, 90.0
 # What d numbers agree by chance with the labels that they were fitted to: so much of sqrt(d), and
 # no more than noise of so large a part lets them.
 _BY_CHANCE, _HIDES = 0.6, 5.0
-# Of a temperature: so many over n mu is its share of mu^2, and at least the next; none below the
-# last. Shares of that for sizes and each of so many scores; where these are cut, over the typical
-# half-range.
+# Of a temperature: so many over n mu is its share of mu^2, and at least the next; no release below
+# the last. Shares of that for sizes and each of so many scores; where these are cut, over the
+# typical half-range.
 _SHARE_T, _LEAST_SHARE_T, _SMALL_T = 45.0, 0.01, 300.0
 _SHARES_T, _STEPS_T = (0.2, 1.0), 2
 _TIMES_T = (1, _STEPS_T)
@@ -180,8 +183,8 @@ def recalibration_share(
     budget: Budget | None,
     persons: PersonBound | None,
     given: Mapping[str, Any],
-) -> float:
-    """Return the share of mu^2 for a recalibration.
+) -> float | None:
+    """Return the share of mu^2 for a recalibration, 0 where it follows from public numbers alone.
 
     There is one where predictions are probabilities or means, and the guarantee of all releases is
     Gaussian DP, for a record or for groups of them, or that of a perturbed objective.
@@ -208,12 +211,12 @@ def recalibration_share(
         or given["monitor"] is not None
         or isinstance(objective.other, Constraint)
     ):
-        return 0.0
+        return None
     power = power_of_run(objective.n, data.m, given["trust"], budget.mu)
     if counts:
         return min(max(_SHARE_L / power, _LEAST_SHARE_L), _MOST_SHARE_L)
     if targets:
-        return Share.of_targets(power, objective.dim, declaration).value
+        return Share.of_targets(power, objective.dim, declaration).value or None
     if ordered:
         return min(max(_SHARE_C / power, _LEAST_SHARE_C), _MOST_SHARE_C)
     return Share.of_labels(power, objective.dim, several=several).value
@@ -232,17 +235,20 @@ def power_of_run(n: int, m: int, trust: str, mu: float) -> float:
 def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     """Release the line of a model's margins, the temperature of its scores, or the level of means.
 
-    Without a release where that of `first_model` stood for it, or the model is not finite.
+    Without a release where that of `first_model` stood for it, public numbers do, or the model is
+    not finite.
     """
     plan, objective, mu = run.plan, run.objective, run.plan.recalibration_mu
     data, loss = objective.data, objective.loss
     before = objective.has_units or isinstance(loss, AllThreshold)
     if mu is None or plan.budget is None or before or not np.isfinite(w).all():
         return run.log_means
+    power = power_of_run(objective.n, data.m, plan.trust, plan.budget.mu)
+    if mu == 0.0:
+        return Temperature(_usual_temperature(power, several=isinstance(loss, MLP)), 0.0)
     margins = _Margins(w, objective.n_threads)
     if isinstance(loss, Counted):
         return LogMeans.of(loss, _Level(run, mu, None).find(loss, margins))
-    power = power_of_run(objective.n, data.m, plan.trust, plan.budget.mu)
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
         if isinstance(loss, MLP):
             return _Scores(run, loss, w, mu, power).temperature()
@@ -250,6 +256,13 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
         found = line.calibration(len(w), power)
         line.forget()
         return found
+
+
+def _usual_temperature(power: float, *, several: bool) -> float:
+    """Return by how much scores are too large in most runs with so small an n mu."""
+    if several:
+        return max(math.sqrt(_SMALL_T / power), 1.0)
+    return _TOO_STEEP * (_SMALL / power) ** 0.25
 
 
 def _usable(largest: float) -> float:

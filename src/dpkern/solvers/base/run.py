@@ -322,7 +322,8 @@ class Run(AbstractContextManager["Run"]):
             raise error
         self.ended, w = error, self.kept[1]
         try:
-            return self._result(w, self.log_means)
+            of_release = self.log_means if self.plan.recalibration_mu else recalibrate(self, w)
+            return self._result(w, of_release)
         except Exception:
             raise error from None
 
@@ -337,10 +338,7 @@ class Run(AbstractContextManager["Run"]):
         `noise` is what is known of the noise in w by public numbers, `inference` its covariance.
         """
         self.keep(w)
-        released = self.plan.recalibration_mu is not None
-        return self._result(
-            w, recalibrate(self, w) if released else self.log_means, noise, inference
-        )
+        return self._result(w, recalibrate(self, w), noise, inference)
 
     @property
     def log_means(self) -> LogMeans | None:

@@ -268,7 +268,8 @@ def _with_momentum(
         more = min(max(numbers.power / (_FEW_TARGETS * numbers.dim), 1.0), _MORE_OF_TARGETS)
         return _MOMENTUM, (least, more * spread, growth)
     more = _more(numbers, _MORE_NOISE)
-    least = max(least, _EVERY_ROUND[0] * _more(numbers, _MORE_CLIP))
+    most = _MOST_MORE * _EVERY_ROUND[0]
+    least = max(least, min(least * _more(numbers, _MORE_CLIP), most))
     horizon = more * spread * numbers.reach / (least * numbers.row_bound * numbers.slope)
     momentum = max(min(1.0 - steps * size / horizon, 1.0 - _MEMORIES / steps), _MOMENTUM)
     return momentum, (least, more * spread, more * growth)

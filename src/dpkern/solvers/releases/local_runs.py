@@ -322,7 +322,7 @@ def _require_reach(run: Run, eta: FloatArray, std: Callable[[FloatArray, float],
     The first model has the mean of targets as its intercept, or is 0.
     """
     data, d = run.objective.data, run.objective.data.d
-    reach = 0.0 if run.plan.recalibration_mu is None else largest_target(data)
+    reach = largest_target(data) if run.plan.recalibration_mu else 0.0
     for row in eta:
         longest = run.plan.clip * float(np.sum(row))
         start = norm_bound(np.zeros(d), max(reach, longest))
