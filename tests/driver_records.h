@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include "driver_inputs.h"
+#include "driver_products.h"
 
 /* Steps on all records, or, of a minibatch, each on two records of its own. */
 static int local(const dpk_kernels *kernels, dpk_data data, const double *grid, int number) {
@@ -155,23 +156,6 @@ static int hessians(const dpk_kernels *kernels, const dpk_data *data, const dpk_
         row_grid[i] = 0x1p-20;
     const int bad = (int)kernels->glm_hessians(data, models, loss, row_grid, &sum, scratch, out);
     free(partial), free(scratch), free(out);
-    return bad;
-}
-
-/* Products with models of all silos or of each, up to more than are taken together. */
-static int products(const dpk_kernels *kernels, const dpk_data *data, const int64_t *tasks) {
-    static const intptr_t COUNTS[] = {1, 5, 9, 17, 33, 41};
-    int bad = 0;
-    for (int i = 0; i < 6; i++) {
-        const intptr_t count = COUNTS[i];
-        double *scratch = lines(dpk_gradients_scratch(data, count)),
-               *out = buffer((size_t)(data->offsets[M] * count) * 8);
-        const dpk_sum sum = {0.0, NULL, WEIGHT, TASK_ROWS, tasks, NULL, 1};
-        const dpk_models models = {count, W,   count > 2 ? 1 : data->d, count > 2 ? 0 : 1,
-                                   NULL,  NULL};
-        bad |= (int)kernels->glm_products(data, &models, &sum, scratch, out);
-        free(scratch), free(out);
-    }
     return bad;
 }
 

@@ -416,6 +416,62 @@ def test_rare_labels_of_other_links_have_standard_errors(name, loss, a):
         assert np.abs(z_scores(result, truth)).max() < 4.0
 
 
+def test_steps_that_have_not_come_to_an_end_have_no_errors():
+    data = skewed("poisson", 0)
+    how = {"loss": OF_SKEWED["poisson"], "budget": None, "inference": True}
+    few, many = (dpk.solve("auto", data, rounds=rounds, **how).summary() for rounds in (4, 25))
+    assert all(math.isnan(row.std_error) for row in few)
+    assert "more rounds" in str(few)
+    assert not any(math.isnan(row.std_error) for row in many)
+
+
+# Margins a + b x of each loss, with x = 1 in a few records and near -1 in others.
+SKEWED = {
+    "logistic": (-0.85, 2.2),
+    "probit": (-0.5, 1.2),
+    "cloglog": (-1.5, 0.9),
+    "poisson": (-0.45, 1.1),
+    "gamma": (-0.4, 0.8),
+    "negative_binomial": (-0.45, 0.8),
+}
+OF_SKEWED = LOSSES | {
+    "poisson": dpk.losses.Poisson(math.log(0.05), math.log(9.0), max_target=9.0),
+    "gamma": dpk.losses.Gamma(math.log(0.2), math.log(4.0), max_target=8.0),
+    "negative_binomial": dpk.losses.NegativeBinomial(1.0, max_target=20.0),
+}
+
+
+def skewed(name, seed, n=50_000):
+    """Records of which 5 % are far from all others in their one column."""
+    rng = np.random.default_rng(seed)
+    x = np.where(rng.random(n) < 0.05, 14.0, rng.choice([0.0] * 7 + [1.0, 2.0], n)) / 7.0 - 1.0
+    a, b = SKEWED[name]
+    level, unit = MARGINS.get(name, (0.0, 1.0))
+    y = responses(name, (a + b * x - level) / unit, rng)
+    task = {"task": "classification", "classes": (-1.0, 1.0)}
+    task = task if name in LABELS else {"task": "regression"}
+    how = {"feature_range": (-1.0, 1.0), "intercept": True, **task}
+    return dpk.SiloData(x[:, np.newaxis], y, [0, n], **how)
+
+
+@for_each("epsilon", [1.0, 3.0, 10.0, None])
+@for_each("name", SKEWED)
+def test_a_few_records_far_from_others_do_not_make_steps_diverge(name, epsilon):
+    """Newton's method without bounds of its steps goes to 10^9 and farther here."""
+    budget = None if epsilon is None else dpk.Budget(epsilon=epsilon, delta=1e-6)
+    for seed in range(3):
+        data = skewed(name, seed)
+        how = {"budget": budget, "loss": OF_SKEWED[name], "inference": True}
+        result = dpk.solve("auto", data, rng=seed, **how)
+        errors = np.array([row.estimate for row in result.summary()]) - SKEWED[name]
+        assert np.abs(errors).max() < 0.5
+        z = np.array(z_scores(result, SKEWED[name]))
+        if epsilon is None:
+            assert np.abs(z).max() < 4.5
+        else:
+            assert not np.any(np.abs(z) > 4.5)
+
+
 @for_each("name", MEANS)
 def test_means_of_small_exposures_are_reached(name):
     """From the mean target, which is a third of what it is for an exposure of 1."""

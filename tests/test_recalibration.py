@@ -20,7 +20,7 @@ from dpkern.privacy.mechanisms import gaussian_sum, perturbed_minimiser
 from dpkern.privacy.sensitivity.local_runs import LARGEST_DRAW
 from dpkern.solvers.base import calibration, recalibration
 from dpkern.solvers.base import recalibration as module
-from dpkern.solvers.base.calibration import Calibration
+from dpkern.solvers.base.calibration import Calibration, Temperature
 from dpkern.solvers.base.outcome import NothingLearntWarning
 from dpkern.solvers.base.recalibration import (
     MEAN,
@@ -202,8 +202,12 @@ def test_few_records_have_a_temperature_of_public_numbers(solver, tmp_path):
     assert np.allclose(result.decision_function(data.X), scores, rtol=1e-15)
     assert "nothing was released" in str(result)
     assert "Scores were divided by" in result.methods()
+    assert result.privacy.declared["temperature"] == result.calibration.temperature
     result.save(tmp_path / "model.npz")
     assert dpk.load(tmp_path / "model.npz").calibration == result.calibration
+    assert dpk.verify(tmp_path / "model.npz").ok
+    replace(result, calibration=Temperature(1.5, 0.0)).save(tmp_path / "other.npz")
+    assert "temperature" in str(dpk.verify(tmp_path / "other.npz"))
 
 
 def test_few_records_of_several_classes_have_a_temperature_of_public_numbers():

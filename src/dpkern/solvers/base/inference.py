@@ -44,9 +44,10 @@ _ORDERED = (
 _BELOW = "the ratio of a threshold is the odds of a class below it"
 _PENALISED = "l2 draws estimates towards 0: intervals are for the penalised coefficients"
 _REFUSED = (
-    "no standard error where the noise hides in which direction the records differ: take more "
-    "records or a larger budget, and leave out columns that others determine or hardly anybody "
-    "has, such as NAME_missing of a column with hardly a gap"
+    "no standard error where noise hides in which direction the records differ, or where the last "
+    "step was long: take more records, a larger budget or more rounds, such as rounds=8, and leave "
+    "out columns that others determine or hardly anybody has, such as NAME_missing of a column "
+    "with hardly a gap"
 )
 
 _UNCERTAIN_FIRST = (

@@ -29,6 +29,7 @@ from dpkern.solvers.base.calibration import (
     Temperature,
 )
 from dpkern.solvers.base.options import SHARED
+from dpkern.solvers.base.recalibration import usual_temperature
 from dpkern.solvers.base.settings import UNBOUNDED_TARGETS
 
 if TYPE_CHECKING:  # run imports this module
@@ -158,6 +159,8 @@ def declared(run: "Run") -> dict[str, Any]:
         values |= {"max_records": persons.max_records, "person_clip": persons.clip}
     if given["colluding"] is not None:
         values["colluding"] = given["colluding"]
+    if (temperature := usual_temperature(run)) is not None:
+        values["temperature"] = temperature
     if math.isfinite(data.target_bound):
         values["target_bound"] = data.target_bound
     if data.transform.target_middle:

@@ -243,12 +243,12 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
     before = objective.has_units or isinstance(loss, AllThreshold)
     if mu is None or plan.budget is None or before or not np.isfinite(w).all():
         return run.log_means
-    power = power_of_run(objective.n, data.m, plan.trust, plan.budget.mu)
-    if mu == 0.0:
-        return Temperature(_usual_temperature(power, several=isinstance(loss, MLP)), 0.0)
+    if (usual := usual_temperature(run)) is not None:
+        return Temperature(usual, 0.0)
     margins = _Margins(w, objective.n_threads)
     if isinstance(loss, Counted):
         return LogMeans.of(loss, _Level(run, mu, None).find(loss, margins))
+    power = power_of_run(objective.n, data.m, plan.trust, plan.budget.mu)
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
         if isinstance(loss, MLP):
             return _Scores(run, loss, w, mu, power).temperature()
@@ -258,9 +258,16 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
         return found
 
 
-def _usual_temperature(power: float, *, several: bool) -> float:
-    """Return by how much scores are too large in most runs with so small an n mu."""
-    if several:
+def usual_temperature(run: "Run") -> float | None:
+    """Return by how much scores are too large in most runs with so small an n mu.
+
+    None for a run whose recalibration is released, or that has none.
+    """
+    plan, objective = run.plan, run.objective
+    if plan.recalibration_mu != 0.0 or plan.budget is None:
+        return None
+    power = power_of_run(objective.n, objective.data.m, plan.trust, plan.budget.mu)
+    if isinstance(objective.loss, MLP):
         return max(math.sqrt(_SMALL_T / power), 1.0)
     return _TOO_STEEP * (_SMALL / power) ** 0.25
 

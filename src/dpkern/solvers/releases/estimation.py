@@ -67,12 +67,22 @@ FLOOR, _FLOOR_OF_J, _LEAST_FLOOR, _LEAST_LEFT = 2.0, 1.5, 3.0, 0.2
 # a score at the last step says that the steps before have not come near; and those up to which a
 # step goes to the mean of two ends.
 _LEAST_SEEN, _FAR, _NEAR = 0.25, 5.0, 3.0
+# By how much a Newton step may move margins, in the mean of squares, as curvatures differ farther
+# on: of labels by the link, and of logs of means; and by how much the last one may without noise.
+_LARGEST_STEPS, _LARGEST_STEP_OF_LOGS = {"logistic": 1.5, "probit": 0.8, "cloglog": 1.0}, 0.5
+_CONVERGED = 1e-5
+# The deviations of its noise by which a score says that a long step, of so much in margins, went
+# too far, and the part of that step by which the next one goes back too far.
+_SURELY, _LONG, _TOO_FAR_BACK = 3.0, 0.4, 0.5
 # The part of squared changes of curvatures at the last step that counts as its error.
 _OF_MOVES = 0.5
 _LogLink = LogLink | NegativeBinomial
 # The largest standard deviation of margins at the start of a logistic or Poisson model, and by how
 # much the first step moves the log of all means, at most.
 _SPREAD, _LARGEST_LEVEL = 1.5, 5.0
+# The part of slopes of normal rows that the first step takes: it is too long where few rows are far
+# from all others, and from a point that is too far Newton's method would go farther.
+_OF_NORMAL = 0.7
 # The largest mean and target of a Poisson loss, whose noise is squared, over R too.
 _LARGEST_MEAN = 1e30
 # And the share of their trace by which curvatures may change at the last step: those of counts
@@ -196,7 +206,8 @@ class Estimation:
         self._rows = self._rows_of(self.W, self._bound)
         penalty = objective.l2 * self._n * objective.penalized
         self._penalty = (self.W.T * penalty) @ self.W
-        self._J, self._std = self._top * self._n * J / unit**2 + self._penalty, 0.0
+        self._of_rows = J / unit**2  # their second moments, as far as these are seen
+        self._J, self._std = self._top * self._n * self._of_rows + self._penalty, 0.0
         if not isinstance(self._loss, _LogLink):
             return np.zeros(self.W.shape[1])
         yield from self._sum_targets(self._loss.max_target)
@@ -232,7 +243,7 @@ class Estimation:
         g, std = yield Sum(SCORES, vectors, len(theta), self._bound, self._mu_of_scores[t])
         g = self._k * g + self._known(theta)[0]
         self._seen = [*self._seen[-1:], (theta, g, self._k * std)]
-        inverse = _inverse(self._J, self._floor())
+        inverse = _inverse(self._J + self._seen_on_the_way(), self._floor())
         # Where the noise of the two last steps explains the score, the ends differ by noise alone.
         near = t > 1 and bool(np.all(g * g <= _NEAR**2 * (self._ends[-1] + (self._k * std) ** 2)))
         end, _, s2 = _combined(self._seen if near else self._seen[-1:], inverse)
@@ -244,13 +255,42 @@ class Estimation:
                 direction = -self._of_normal_means(self._loss, g, direction)
         return g, self._within(theta, direction)
 
+    def _seen_on_the_way(self) -> FloatArray:
+        """Return what curvature along the last step lacks where that went far beyond the least sum.
+
+        Then the model may be where curvatures are small: a Newton step goes back by more than half
+        of the last one. That between the two is what gradients changed by.
+        """
+        lacking = np.zeros_like(self._J)
+        if len(self._seen) < 2:
+            return lacking
+        (start, before, _), (end, g, std) = self._seen
+        d = end - start
+        square, after = float(d @ d), float(g @ d)
+        newton = _inverse(self._J, self._floor()) @ g
+        beyond = after > _SURELY * std * math.sqrt(square)
+        is_long = self._moved(d) > _LONG
+        if is_long and beyond and float(newton @ d) > _TOO_FAR_BACK * square:
+            on_the_way = (after - float(before @ d)) / square
+            here = float(d @ self._J @ d) / square
+            lacking += max(on_the_way - here, 0.0) / square * np.outer(d, d)
+        return lacking
+
     def _known(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return gradient and Hessian of all that follows from public and released numbers."""
         return self._penalty @ theta, self._penalty
 
     def _within(self, theta: FloatArray, direction: FloatArray) -> FloatArray:
-        """Return the direction, shortened where it leaves the models that there are."""
-        return direction
+        """Return the direction, shortened to what curvatures of a likelihood may say."""
+        if not isinstance(self._loss, Likelihood) or len(self._seen) < 2:
+            return direction
+        moved = self._moved(direction)
+        most = _LARGEST_STEPS.get(self._loss.name, _LARGEST_STEP_OF_LOGS)
+        return direction if moved <= most else direction * (most / moved)
+
+    def _moved(self, direction: FloatArray) -> float:
+        """Return by how much a step moves margins, the root of the mean of squares."""
+        return math.sqrt(max(float(direction @ self._of_rows @ direction), 0.0))
 
     def _moments(self) -> tuple[FloatArray, FloatArray, float]:
         """Return theta of the margin 1, second moments of rows, and how many rows they are of."""
@@ -278,7 +318,7 @@ class Estimation:
         variance = float(slopes @ moments @ slopes) / weights
         std *= self._unit(self._C)  # of rows whose second moments are 1
         seen = math.sqrt(max(variance - (r - 1) * std**2 / (self._n * weights), 0.0))
-        level, spread = labels_of_normal(loss.probability, rate, seen)
+        level, spread = labels_of_normal(loss.probability, rate, seen, part=_OF_NORMAL)
         return level * constant + spread / max(math.sqrt(max(variance, 0.0)), 1e-300) * slopes
 
     def _of_normal_means(
@@ -305,6 +345,7 @@ class Estimation:
         of_noise = std * std * float(np.trace(inverse)) / (self._top * weights)
         seen = min(math.sqrt(max(variance - of_noise, 0.0)), _SPREAD)
         level = sign * math.log(self._targets / means)
+        seen *= _OF_NORMAL
         level = min(max(level, -_LARGEST_LEVEL), _LARGEST_LEVEL) - 0.5 * seen**2
         return level * constant + seen / max(math.sqrt(max(variance, 0.0)), 1e-300) * slopes
 
@@ -324,9 +365,13 @@ class Estimation:
         """Release squared scores, and return the estimate w with its covariance."""
         run, W, s_J = self._run, self.W, self._std
         theta, share, s2 = _combined(self._seen, _inverse(self._J, self._least_known()))
+        last = self._seen[-1][0]
+        step = last - theta
+        if (shortened := self._within(last, step)) is not step:
+            theta = last - shortened
         rows, k = self._squares(theta)
         Q, s_Q = yield self._outer(SQUARES, rows, self._mus[_SQUARES])
-        values, known, unknown = self._directions()
+        values, known, unknown = self._directions(step)
         values = likeliest(values, self._least_known(), s_J)
         final = known / values @ known.T
         # The mean of the inverse of J + E is larger than that of J by J^-1 E J^-1 E J^-1.
@@ -367,12 +412,15 @@ class Estimation:
         share = _MOVING_COUNTS if self._loss.log_link else _MOVING
         return abs(change) > share * max(float(np.trace(last)), 0.0) + 2.0 * noise
 
-    def _directions(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _directions(self, step: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the directions that are known, with their eigenvalues of J, and those whose
         curvature may be noise or that have not converged, as columns."""
         values, vectors = np.linalg.eigh(self._J)
         hidden = values < self._least_known()
-        if self._run.plan.budget is not None:
+        if self._run.plan.budget is None:
+            unit = self._k if self._run.objective.has_units else 1.0
+            hidden |= self._moved(step) > _CONVERGED * unit
+        else:
             (_, _, before), (_, g, std) = self._seen
             far = np.abs(vectors.T @ g) > _FAR * math.hypot(before, std)
             if far.any() or self._is_moving():  # then nothing is near what is estimated
@@ -465,9 +513,9 @@ class Estimation:
 
 
 def labels_of_normal(
-    probability: Callable[[FloatArray], FloatArray], rate: float, slope: float
+    probability: Callable[[FloatArray], FloatArray], rate: float, slope: float, part: float = 1.0
 ) -> tuple[float, float]:
-    """Return a and s with E p(a + s Z) = rate and E Z p(a + s Z) = slope, Z normal.
+    """Return a and part s with E p(a + part s Z) = rate, Z normal, of s with the slope E Z p.
 
     s is at most `_SPREAD`: from a model that is too steep Newton's method would diverge.
     """
@@ -480,7 +528,7 @@ def labels_of_normal(
         risks = probability(levels[:, np.newaxis] + spreads[:, np.newaxis] * Z)
         above = risks @ density > rate
         low, high = np.where(above, low, levels), np.where(above, levels, high)
-    s = float(np.interp(slope, risks @ (density * Z), spreads))
+    s = part * float(np.interp(slope, risks @ (density * Z), spreads))
     return float(np.interp(s, spreads, levels)), s
 
 

@@ -90,6 +90,7 @@ class OrderedEstimation(Estimation):
         theta = np.append(np.zeros(W.shape[1]), at / e)
         of_thresholds = counted.sum() * np.diag(e * e * h)
         self._J = scipy.linalg.block_diag(n * h.sum() * J, of_thresholds)
+        self._of_rows = scipy.linalg.block_diag(J, np.diag(e * e))
         self._J, self._std = self._J + self._known(theta)[1], 0.0
         return theta
 
