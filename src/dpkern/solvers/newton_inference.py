@@ -18,19 +18,19 @@ Statistics 51 (2023), Algorithm 2:
 
 From t = 3 on theta is that mean wherever noise explains g_t, which then has a smaller error than
 e_t. a is 1, or more where R |W| would be below C. theta_1 of a model of labels or means is, in
-place of e_1, what normal rows with the first g would have, of its slopes 0.7, and theta_0 of a model
-of means has the released mean of the targets. Newton's method diverges where a few rows are far
-from all others, and curvatures vanish: so steps of likelihoods after the first move margins by at
-most 1.5 of logistic models, 0.8 of probit, 1 of complementary log-log and 0.5 of log links, in the
-mean of squares. And where g_t says that the last long step went beyond the least sum along it, and
-the next one would go back by more than half of it, J has in its direction at least the curvature
-between the two, by which g changed. phi' is bounded by k: of a likelihood by the loss's own bound, 1 of
-the logistic loss and of the Poisson loss the larger one of its largest mean and target, of Huber's
-loss by delta, and of the squared loss by four released standard deviations of residuals. V has
-a sandwich, which holds where a likelihood is wrong. Weights multiply phi' and phi'', and offsets
-are added to z alone. How good W is changes the noise, and not what is estimated; where f_i < 1 and
-the model is wrong, the estimand is that of the weighted records. Under silo trust every silo does
-all of this by itself, and coefficients are means of the silos', by precision.
+place of e_1, what normal rows with the first g would have, of its slopes 0.7, and theta_0 of a
+model of means has the released mean of the targets. Newton's method diverges where a few rows are
+far from all others, and curvatures vanish: so steps of likelihoods after the first move margins by
+at most 1.5 of logistic models, 0.8 of probit, 1 of complementary log-log and 0.5 of log links, in
+the mean of squares. And where g_t says that the last long step went beyond the least sum along it,
+and the next one would go back by more than half of it, J has in its direction at least the
+curvature between the two, by which g changed. phi' is bounded by k: of a likelihood by the loss's
+own bound, 1 of the logistic loss and of the Poisson loss the larger one of its largest mean and
+target, of Huber's loss by delta, and of the squared loss by four released standard deviations of
+residuals. V has a sandwich, which holds where a likelihood is wrong. Weights multiply phi' and
+phi'', and offsets are added to z alone. How good W is changes the noise, and not what is estimated;
+where f_i < 1 and the model is wrong, the estimand is that of the weighted records. Under silo trust
+every silo does all of this by itself, and coefficients are means of the silos', by precision.
 """
 
 import numpy as np

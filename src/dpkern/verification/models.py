@@ -135,9 +135,8 @@ def compare(certificates: Sequence[Mapping[str, Any]], model: Mapping[str, Any])
         if isinstance(line, Mapping) and "temperature" in line:
             last = TEMPERATURE
             if line["slope_error"] == 0.0:  # of public numbers
-                stated = next((run["declared"].get("temperature") for run in fits), None)
-                own = line["temperature"]
-                return [*checks, Check("temperature", str(stated), str(own), stated == own)]
+                own, public = line["temperature"], fits[0]["declared"].get("temperature")
+                return [*checks, Check("temperature", str(public), str(own), public == own)]
         if isinstance(line, Mapping) and "level" in line:
             last = LEVEL
             if line["level"] == 0.0:  # which says nothing of records
