@@ -358,7 +358,7 @@ def test_two_declared_labels_need_not_both_occur(classes, both, task):
         ([0, 1, 2], "multiclass", 3, "classes must be the list of labels"),
         ([0, 1, 2], "multiclass", None, "classes must be the public labels"),
         ([0, 1, 3], "multiclass", [0, 1, 2], "^y must hold labels of classes only, got 1 other$"),
-        ([*"abc"], "multiclass", [0, 1], "TypeError: classes must be strings where y is"),
+        ([*"abc"], "multiclass", [0, 1], "TypeError: classes must be strings as in y"),
     ],
 )
 def test_declared_labels_that_do_not_fit_are_refused(y, task, classes, message):

@@ -200,7 +200,8 @@ def test_coefficients_are_in_units_of_the_features():
     how = {"feature_range": (X.min(0), X.max(0)), "random_state": 0, "epsilon": 0.5}
     model = DPLogisticRegression(**how).fit(X, y)
     margins = X @ model.coef_[0] + model.intercept_
-    np.testing.assert_allclose(model.decision_function(X), margins, rtol=1e-9, atol=1e-9)
+    found = model.result_.calibration.temperature * model.decision_function(X)
+    np.testing.assert_allclose(found, margins, rtol=1e-9, atol=1e-9)
     X, y = blobs(classes=3)
     model = DPLogisticRegression(feature_range=(X.min(0), X.max(0)), random_state=0).fit(X, y)
     assert model.coef_.shape == (3, 4)

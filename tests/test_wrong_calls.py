@@ -369,7 +369,7 @@ CALLS = [
     (lambda: split(y=np.eye(2)[y]), r"y must have shape \(60,\), one per row of X"),
     (lambda: split(y=np.ma.masked_array(y, y > 0)), "y must be an array without mask"),
     (lambda: split(y=y.astype(str), task="regression"), "y must be real numbers for regression"),
-    (lambda: split(classes=["a", "b"]), "classes must be strings where y is"),
+    (lambda: split(classes=["a", "b"]), "classes must be numbers as in y, got strings"),
     *(
         (lambda pair=pair: split(task="regression", target_bound=pair), "with lo < hi, both finite")
         for pair in [(1, 0), (0, math.inf), (-math.inf, math.inf), (0, math.nan), (0.0, 5e-324)]

@@ -44,10 +44,10 @@ def _figure(size: tuple[float, float]) -> Any:
     return figure
 
 
-def require_png(path: str | os.PathLike[str]) -> None:
+def require_png(path: str | os.PathLike[str], name: str = "path") -> None:
     """Raise ValueError if `path` promises another kind of file than a figure is written as."""
     if not os.fspath(path).lower().endswith(".png"):
-        raise ValueError(f"path must end in .png, as figures are PNG, got {os.fspath(path)!r}")
+        raise ValueError(f"{name} must end in .png, as figures are PNG, got {os.fspath(path)!r}")
 
 
 def _finished(figure: Any, path: Path, title: str, *, size: int = 10, grid: str = "both") -> Any:
@@ -268,7 +268,9 @@ def plot_history(
 
 
 def plot_survival(curves: Mapping[str, Sequence[Any]], path: Path, *, title: str = "") -> Any:
-    """Draw steps of survival with bands, from (time, survival, low, high) of each group.
+    """Draw survival with its bands, from (time, survival, low, high) of each group.
+
+    It is known at the edges of intervals, which are joined by straight lines.
 
     Raises ImportError where matplotlib is not installed.
     """
@@ -276,8 +278,8 @@ def plot_survival(curves: Mapping[str, Sequence[Any]], path: Path, *, title: str
     axes = figure.subplots()
     for i, (group, (time, survival, low, high)) in enumerate(curves.items()):
         colour = _COLOURS[i % len(_COLOURS)]
-        axes.step(time, survival, where="post", color=colour, linewidth=1.8, label=group)
-        axes.fill_between(time, low, high, step="post", color=colour, alpha=0.2, linewidth=0.0)
+        axes.plot(time, survival, marker="o", markersize=4, color=colour, label=group)
+        axes.fill_between(time, low, high, color=colour, alpha=0.2, linewidth=0.0)
     axes.set_ylim(0.0, 1.02)
     axes.set_xlabel("time")
     axes.set_ylabel("share without event")

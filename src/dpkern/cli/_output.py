@@ -60,7 +60,7 @@ def refuse_same(arguments: argparse.Namespace) -> None:
 def refuse_picture(path: str, *inputs: str | None) -> None:
     """Raise if a picture cannot be written to `path`, before any work."""
     refuse_output(path, *inputs)
-    require_png(path)
+    require_png(path, "--plot")
 
 
 def print_lines(lines: Sequence[Line]) -> None:

@@ -29,9 +29,9 @@ dpkern describe train.csv --schema schema.json --epsilon 0.3 --delta 1e-6 \\
     --cross ward:readmitted --ledger study.ledger --out table.csv
 dpkern fit train.csv --schema schema.json --epsilon 1 --delta 1e-6 --ledger study.ledger \\
     --out model.npz --certificate certificate.json
-dpkern verify certificate.json model.npz
 dpkern evaluate model.npz test.csv --epsilon 0.3 --delta 1e-6 --ledger study.ledger
 dpkern predict model.npz new.csv --probabilities --out predictions.csv
+dpkern verify certificate.json model.npz
 """
 _SIZES = {"train.csv": 20_000, "test.csv": 8_000, "new.csv": 10}
 

@@ -186,7 +186,8 @@ def _known_targets(
             f"classes must be two labels unless task is 'multiclass', got {len(known)}"
         )
     if (known.dtype.kind in "US") != (y.dtype.kind in "US"):
-        raise TypeError("classes must be strings where y is, and numbers where y is, got others")
+        own, others = ("strings", "numbers")[:: 1 if known.dtype.kind in "US" else -1]
+        raise TypeError(f"classes must be {others} as in y, got {own}")
     places = _number(y, known).astype(np.float64)
     if task == "multiclass":
         return places, task, known

@@ -420,11 +420,12 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         check_classification_targets(y)
         if self.classes is None:
             return
-        if (self._declared_classes().dtype.kind in "US") != (y.dtype.kind in "OUS"):
+        are_strings = self._declared_classes().dtype.kind in "US"
+        if are_strings != (y.dtype.kind in "OUS"):
+            own, others = ("strings", "numbers")[:: 1 if are_strings else -1]
             raise TypeError(
-                "classes must be strings where y is, and numbers where y is, got others; "
-                "VotingClassifier and StackingClassifier number the labels before they fit: there "
-                "classes must be range(K)"
+                f"classes must be {others} as in y, got {own} (VotingClassifier and "
+                "StackingClassifier number the labels before they fit: there it must be range(K))"
             )
 
     def _labels(self, targets: Iterable[NDArray[Any]]) -> NDArray[Any]:
