@@ -206,7 +206,8 @@ def test_coefficients_are_in_units_of_the_features():
     model = DPLogisticRegression(feature_range=(X.min(0), X.max(0)), random_state=0).fit(X, y)
     assert model.coef_.shape == (3, 4)
     scores = X @ model.coef_.T + model.intercept_
-    np.testing.assert_allclose(model.decision_function(X), scores, rtol=1e-9, atol=1e-9)
+    found = model.result_.calibration.temperature * model.decision_function(X)
+    np.testing.assert_allclose(found, scores, rtol=1e-9, atol=1e-9)
     model = DPMLPClassifier(hidden_layer_sizes=(5, 6), feature_range=(X.min(0), X.max(0)))
     model.fit(X, y)
     assert [W.shape for W in model.coefs_] == [(4, 5), (5, 6), (6, 3)]

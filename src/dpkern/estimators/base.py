@@ -472,7 +472,11 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
 
     @in_parts
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Return decision values, shape (n,) for two classes and (n, K) for K."""
+        """Return decision values, shape (n,) for two classes and (n, K) for K.
+
+        They are log odds, or logits, where `result_.calibration` has a line from the scores
+        ``X @ coef_.T + intercept_`` to them; `result_.coefficients()` are coefficients of these.
+        """
         rows = self._rows(X)
         z = self.result_.decision_function(rows)
         return z[:, 1] - z[:, 0] if z.ndim == 2 and len(self.classes_) == 2 else z
