@@ -30,7 +30,8 @@ ARRAYS = (
 )
 # The share of a variance from directions that the noise hides beyond which there is none.
 _LARGEST_LOST = 0.5
-_WEIGHTED = (
+#: What weights of records mean for estimates.
+WEIGHTED = (
     "records far from the others have weights below 1, by their features alone: where the model is "
     "wrong, what is estimated is that of the weighted records"
 )
@@ -455,7 +456,7 @@ def notes_on(results: Iterable["SolverResult"], rows: Iterable[Estimate]) -> tup
     notes += [_BELOW] if isinstance(results[0].oracle, AllThreshold) else []
     notes += [_PENALISED] if any(one.parameters.get("l2") for one in results) else []
     weighted = (one.inference is not None and one.inference.weighted for one in results)
-    notes += [_WEIGHTED] if any(weighted) else []
+    notes += [WEIGHTED] if any(weighted) else []
     notes += [_REFUSED] if any(math.isnan(row.std_error) for row in rows) else []
     return tuple(notes)
 

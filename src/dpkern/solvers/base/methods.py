@@ -9,6 +9,7 @@ from dpkern.models.networks import MLP
 from dpkern.models.ordinal import AllThreshold, CumulativeLogit
 from dpkern.privacy.certificate.report import in_words, report_entries
 from dpkern.solvers.base.calibration import LogMeans, Temperature
+from dpkern.solvers.base.inference import WEIGHTED
 
 if TYPE_CHECKING:  # which imports this module
     from dpkern.solvers.base.result import SolverResult
@@ -64,6 +65,8 @@ def methods_text(result: "SolverResult") -> str:
             "No gradient was clipped; standard errors are by a sandwich covariance that holds the "
             "sampling of the records and the noise, and intervals are normal."
         )
+        if result.inference.weighted:
+            text.append(f"{WEIGHTED[0].upper()}{WEIGHTED[1:]}.")
         if result.inference.silos:
             text.append(
                 "Every silo fitted a model to its own records, and these were combined by "
