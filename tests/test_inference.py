@@ -543,8 +543,10 @@ def test_methods_say_what_standard_errors_are():
     assert "clipped to the norm" not in text
     said = "Records far from the others have weights below 1"
     far, none = (fit("logistic", *records("logistic"), clip=clip) for clip in (1.0, 40.0))
-    assert far.inference.weighted and said in far.methods()
-    assert not none.inference.weighted and said not in none.methods()
+    assert far.inference.weighted
+    assert said in far.methods()
+    assert not none.inference.weighted
+    assert said not in none.methods()
 
 
 def test_few_records_have_no_standard_errors():
