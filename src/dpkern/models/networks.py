@@ -87,7 +87,10 @@ class MLP(Oracle):
             loss, target = get_loss(self.loss), largest_target(data)
             linear = margin_scale(loss, bound, dim=dim, target=target)
         deep = bool(self.hidden)
-        return replace(linear, convex=linear.convex and not deep, hidden_layers=deep)
+        several = linear.several and not deep
+        return replace(
+            linear, convex=linear.convex and not deep, hidden_layers=deep, several=several
+        )
 
     def start(self, data: "SiloData") -> FloatArray:
         rng = np.random.default_rng(self.seed)

@@ -31,6 +31,8 @@ class Scale:
         Whether outputs are logs of means, of which the slope is typical.
     ordered : bool
         Whether classes are ordered, with thresholds that clipping moves.
+    several : bool
+        Whether outputs are scores of several classes.
     """
 
     row_bound: float
@@ -41,6 +43,7 @@ class Scale:
     hidden_layers: bool = False
     log_link: bool = False
     ordered: bool = False
+    several: bool = False
 
 
 def curvature_of_rows(curvature: float, row_bound: float) -> float:
@@ -70,4 +73,4 @@ def softmax_scale(classes: int, row_bound: float, *, dim: int) -> Scale:
     the second derivative diag(p) - p p^T has norm 1/2 at most (Boehning 1992).
     """
     smoothness = curvature_of_rows(0.5, row_bound)
-    return Scale(row_bound, math.sqrt(1.0 - 1.0 / classes), smoothness, dim)
+    return Scale(row_bound, math.sqrt(1.0 - 1.0 / classes), smoothness, dim, several=True)

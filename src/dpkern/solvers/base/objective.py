@@ -484,7 +484,7 @@ class PublicNumbers:
         Largest norm of a record's Hessian.
     smoothness : float
         Lipschitz constant of the gradient of the smooth part of the objective.
-    slope, dim, convex, hidden_layers, log_link, ordered
+    slope, dim, convex, hidden_layers, log_link, ordered, several
         Those of the model's `Scale`.
     smallest : int
         Number of records of the smallest silo.
@@ -518,6 +518,7 @@ class PublicNumbers:
     pull: float = 0.0
     log_link: bool = False
     ordered: bool = False
+    several: bool = False
     weighted: bool = False
 
     @classmethod
@@ -548,6 +549,7 @@ class PublicNumbers:
             hidden_layers=scale.hidden_layers,
             log_link=scale.log_link,
             ordered=scale.ordered,
+            several=scale.several,
             **others,
         )
 

@@ -77,6 +77,9 @@ _PERTURBED_SHARE = 0.25
 # of what oscillates: gradients of labels are bounded. Explicit ones of targets are at most 1, with
 # which no data diverge.
 _BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _ORDERED_STEP = 16.0, 16.0, 4.0, 4.0
+# That of scores of several classes, times R |phi'(0)| over C: curvatures are nearer to their bound
+# the less is clipped, and there is no momentum.
+_SEVERAL_STEP = 8.0
 # Momentum, and of linear models of labels, how often its memory of 1 / (1 - momentum) steps is in
 # the run where it is larger, and n mu from which they take more rounds, more noise in margins, and
 # a larger least clip norm, in proportion, up to so many times.
@@ -241,6 +244,8 @@ def descent(
         most, noise = _with_momentum(numbers, steps, bold / L, noise)
     clip, horizon = clip_and_horizon(numbers, given, steps * bold / L / (1.0 - most), noise)
     eta = horizon / steps  # the step that momentum makes of the option
+    if explicit and numbers.several and clip is not None:
+        eta = min(eta, _SEVERAL_STEP * numbers.row_bound * numbers.slope / (clip * L))
     if explicit and numbers.pull > 0.0:
         eta = min(eta, 1.0 / numbers.pull)
     if is_auto(momentum):
