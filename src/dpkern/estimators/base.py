@@ -622,4 +622,18 @@ def _validated(estimator: PrivateEstimator, *records: Any, **how: Any) -> Any:
     for begin, message in quoting.items():
         if said.startswith(begin):
             raise ValueError(message)
+    if said.startswith("Input X contains NaN"):
+        raise ValueError(
+            f"Input X contains NaN{_first_missing(X)}: fill gaps by public numbers, leave such "
+            "columns out, or take a dpkern.Schema, whose columns may have missing values"
+        )
     raise ValueError(said)
+
+
+def _first_missing(X: Any) -> str:
+    """Return where the first column with a gap is, for an error."""
+    if is_sparse(X):
+        return ""
+    gaps = np.isnan(np.asarray(X, dtype=np.float64)).any(axis=0)
+    place = int(np.argmax(gaps))
+    return f" in column {X.columns[place]!r}" if hasattr(X, "columns") else f" in column {place}"
