@@ -331,3 +331,22 @@ def test_frames_files_and_pickles_keep_the_table(tmp_path):
     copy = pickle.loads(pickle.dumps(table))
     assert (copy, copy.note) == (table, table.note)
     np.testing.assert_array_equal(result.noise_std, np.full(result.coef.shape, result.noise.std))
+
+
+def test_ordered_classes_have_thresholds_and_coefficients(tmp_path):
+    """Those of a fit with standard errors, in the units of the columns, on request in a file."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 10.0, (5000, 2))
+    y = np.digitize(X @ [0.5, -0.2] + rng.logistic(size=5000), [0.0, 1.5, 3.0])
+    how = {"feature_range": (0.0, 10.0), "task": "multiclass", "classes": range(4)}
+    data = dpk.SiloData(X, y, [0, 5000], **how)
+    model = dpk.AllThreshold()
+    result = dpk.solve("auto", data, budget=BUDGET, model=model, rng=0, inference=True)
+    table = result.coefficients()
+    assert [row.name for row in table[:3]] == ["0 | 1", "1 | 2", "2 | 3"]
+    estimates = {row.name: row.estimate for row in result.summary()}
+    assert {row.name: row.coefficient for row in table} == pytest.approx(estimates)
+    table.save(tmp_path / "table.csv")
+    assert "2 | 3" in (tmp_path / "table.csv").read_text()
+    plain = dpk.solve("minibatch_sgd", data, budget=BUDGET, model=model, rng=0)
+    assert "2 | 3" in str(plain)

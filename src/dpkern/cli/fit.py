@@ -27,7 +27,7 @@ from dpkern.privacy import Budget, compose_sequential
 from dpkern.privacy.accountant.accountant import Accountant
 from dpkern.solvers import SOLVERS, SolverResult, solve
 from dpkern.solvers.base.automatic import chosen, named_solver
-from dpkern.solvers.base.coefficients import LISTED, coefficients, is_linear
+from dpkern.solvers.base.coefficients import LISTED, coefficients, has_coefficients
 from dpkern.solvers.base.options import SHARED
 
 HELP = "fit a model with one solver and print its certificate"
@@ -275,7 +275,7 @@ def _coefficient_lines(result: SolverResult) -> list[Line]:
     if result.inference is not None:
         head, *rest = str(result.summary()).split("\n")
         return [("estimates", head), *(("", line) for line in rest)]
-    if not is_linear(result.oracle):
+    if not has_coefficients(result.oracle):
         return [("", f"|coef| {np.linalg.norm(result.coef):.4g}")]
     table = coefficients(result, LISTED)
     head, *rest = table.lines()

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +19,7 @@ from dpkern._text import aligned
 from dpkern._typing import FloatArray
 from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.networks import MLP
+from dpkern.models.ordinal import AllThreshold
 from dpkern.solvers.base.calibration import LogMeans
 
 if TYPE_CHECKING:  # which imports this module
@@ -151,6 +153,7 @@ def layers(result: "SolverResult") -> list[tuple[FloatArray, FloatArray]]:
     """Return the matrix (outputs, inputs) and the constants of every layer.
 
     The first are for features as given; a row beyond the row bound is shortened before all of them.
+    Ordered classes have one row with a constant for each threshold, which is minus that.
     """
     transform = result.transform
     if isinstance(result.oracle, MLP):
@@ -159,6 +162,9 @@ def layers(result: "SolverResult") -> list[tuple[FloatArray, FloatArray]]:
     elif isinstance(result.oracle, DiscreteHazards):
         first, others = result.w[np.newaxis, : transform.n_features], []
         constants = np.array([result.oracle.level(result.w)])
+    elif isinstance(result.oracle, AllThreshold):
+        own, thresholds = result.oracle.parts(result.w, transform.n_features)
+        first, others, constants = own[np.newaxis], [], -thresholds
     else:
         first, others = result.coef[np.newaxis], []
         constants = np.array([result.intercept + transform.target_middle])
@@ -173,6 +179,11 @@ def is_linear(oracle: object) -> bool:
     """Return whether a model has coefficients: neither hidden layers nor a user's own form."""
     linear = isinstance(oracle, MLP) and not oracle.hidden
     return oracle is None or linear or isinstance(oracle, DiscreteHazards)
+
+
+def has_coefficients(oracle: object) -> bool:
+    """Return whether `coefficients` has those of a model."""
+    return is_linear(oracle) or isinstance(oracle, AllThreshold)
 
 
 def _by_columns(
@@ -224,7 +235,7 @@ def coefficients(result: "SolverResult", most: int | None = None) -> Coefficient
     There are at most so many for each class, beside its intercept.
     """
     oracle, transform = result.oracle, result.transform
-    if oracle is not None and not is_linear(oracle):
+    if oracle is not None and not has_coefficients(oracle):
         raise ValueError(f"model must be linear to have coefficients, got {oracle.name!r}")
     ((W, constants),) = layers(result)
     n = transform.n_features
@@ -244,6 +255,10 @@ def coefficients(result: "SolverResult", most: int | None = None) -> Coefficient
     shown = [units.get(j, f"x{j}" if names is None else names[j]) for j in order]
     prefixes = [""] if len(W) == 1 else [f"{label}: " for label in np.asarray(result.classes)]
     rows = []
+    if isinstance(oracle, AllThreshold):
+        between = zip(pairwise(np.asarray(result.classes).tolist()), -constants, strict=True)
+        rows = [Coefficient(f"{low} | {high}", float(at), None) for (low, high), at in between]
+        constants = np.zeros(1)
     for prefix, row, constant in zip(prefixes, values, constants.tolist(), strict=True):
         std = None
         if noise is not None:

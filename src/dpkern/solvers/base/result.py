@@ -34,7 +34,7 @@ from dpkern.solvers.base.coefficients import (
     CoefficientNoise,
     Coefficients,
     coefficients,
-    is_linear,
+    has_coefficients,
 )
 from dpkern.solvers.base.inference import ARRAYS, Inference, Summary, summary
 from dpkern.solvers.base.methods import methods_text
@@ -171,7 +171,8 @@ class SolverResult:
         raw column, or the log1p that the name says; the intercept is that of a record with every
         category at its average, and the coefficient of a category is its difference from that. With
         a `calibration`, coefficients are those of the log odds, of the logits of classes, or of the
-        log of means.
+        log of means. Ordered classes have thresholds in place of the intercept, the log odds of a
+        class below each for such a record, and coefficients of the log odds of a class above.
 
         Returns
         -------
@@ -377,7 +378,7 @@ class SolverResult:
         parts = [table(f"Result of {self.solver}", rows)]
         if self.inference is not None:
             parts.append(self.summary()._repr_html_())
-        elif is_linear(self.oracle):
+        elif has_coefficients(self.oracle):
             parts.append(coefficients(self, LISTED)._repr_html_())
         return "".join([*parts, self.privacy._repr_html_()])
 
@@ -478,7 +479,7 @@ class SolverResult:
             ("timing", spent),
             ("message", self.message),
         ]
-        shown = coefficients(self, LISTED).lines() if is_linear(self.oracle) else []
+        shown = coefficients(self, LISTED).lines() if has_coefficients(self.oracle) else []
         shown = shown if self.inference is None else str(self.summary()).split("\n")
         lines = [f"{name:<10} {value}" for name, value in rows]
         return "\n".join([*lines, *shown, str(self.privacy)])
