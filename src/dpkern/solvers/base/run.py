@@ -322,8 +322,8 @@ class Run(AbstractContextManager["Run"]):
             raise error
         self.ended, w = error, self.kept[1]
         try:
-            of_release = self.log_means if self.plan.recalibration_mu else recalibrate(self, w)
-            return self._result(w, of_release)
+            line = self.log_means if self.plan.recalibration_mu else recalibrate(self, w)
+            return self._result(w, line)
         except Exception:
             raise error from None
 
