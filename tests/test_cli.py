@@ -187,6 +187,12 @@ def test_a_run_without_noise_says_that_it_guarantees_nothing(capsys, train, test
     assert accuracy > 0.9
 
 
+def test_a_run_without_noise_says_what_it_is_short_of(capsys, train):
+    short = ["fit", train, "--no-privacy", "--l2", 0.1, "--rounds"]
+    assert "--rounds 50 comes nearer to the minimiser" in shown(capsys, [*short, 5])[0]
+    assert "comes nearer" not in shown(capsys, [*short, 3000])[0]
+
+
 def test_regression_reports_the_mean_squared_error(capsys, tmp_path):
     X = np.random.default_rng(0).uniform(-1.0, 1.0, (200, 2))
     y = X @ [0.5, -0.25]

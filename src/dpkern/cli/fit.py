@@ -31,6 +31,8 @@ from dpkern.solvers.base.coefficients import LISTED, coefficients, has_coefficie
 from dpkern.solvers.base.options import SHARED
 
 HELP = "fit a model with one solver and print its certificate"
+# The part of its first norm up to which a gradient without noise counts as none.
+_CLOSE = 1e-4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -136,10 +138,20 @@ def run(arguments: argparse.Namespace) -> None:
         lines.append(("", "numbers of records and seconds above are the data's own: keep them"))
     if budget is None:
         lines.append(("privacy", "NONE: this run added no noise and guarantees nothing"))
+        lines += _distance_lines(first)
     if accountant is not None:
         lines.append(("ledger", _output.ledger_text(accountant)))
     print_lines(lines)
     _output.say_certificate(together)
+
+
+def _distance_lines(result: SolverResult) -> list[Line]:
+    """Return what a run without noise is short of, by the norms of its gradients."""
+    norms = result.history.get("gradient_norm", [])
+    if result.inference is not None or len(norms) < 2 or norms[-1] <= _CLOSE * norms[0]:
+        return []
+    fell = f"the gradient's norm fell from {norms[0]:.2g} to {norms[-1]:.2g}"
+    return [("", f"{fell}: --rounds {10 * len(norms)} comes nearer to the minimiser")]
 
 
 def _draws(
