@@ -486,7 +486,7 @@ def _notes_on_levels(result: "SolverResult") -> list[str]:
         # The lower median: where one level of three is rare, one of two differences is uncertain.
         typical = np.sort(V, axis=1)[:, (k - 2) // 2]
         best = int(np.argmin(typical))
-        if typical[0] > _MUCH_LARGER**2 * typical[best]:
+        if V[0].min() > _MUCH_LARGER**2 * typical[best]:  # all differences from it are uncertain
             levels = {"first": column.indicators[0], "other": column.indicators[best]}
             notes.append(_UNCERTAIN_FIRST.format(column=column.name, **levels))
     return notes
