@@ -416,6 +416,16 @@ def test_rare_labels_of_other_links_have_standard_errors(name, loss, a):
         assert np.abs(z_scores(result, truth)).max() < 4.0
 
 
+@for_each("n", [300, 3000])
+@each_loss
+def test_without_a_budget_all_have_errors(name, n):
+    """Those of Huber's loss too, whose residuals pass delta from one step to the next."""
+    for seed in range(3):
+        X, y = records(name, n, seed)
+        rows = fit(name, X, y, budget=None).summary()
+        assert all(math.isfinite(row.std_error) for row in rows)
+
+
 def test_steps_that_have_not_come_to_an_end_have_no_errors():
     data = skewed("poisson", 0)
     how = {"loss": OF_SKEWED["poisson"], "budget": None, "inference": True}

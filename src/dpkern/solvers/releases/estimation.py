@@ -68,9 +68,10 @@ FLOOR, _FLOOR_OF_J, _LEAST_FLOOR, _LEAST_LEFT = 2.0, 1.5, 3.0, 0.2
 # step goes to the mean of two ends.
 _LEAST_SEEN, _FAR, _NEAR = 0.25, 5.0, 3.0
 # By how much a Newton step may move margins, in the mean of squares, as curvatures differ farther
-# on: of labels by the link, and of logs of means; and by how much the last one may without noise.
+# on: of labels by the link, and of logs of means; and by how much the last one may without noise,
+# over the root of the number of records: a small part of what sampling moves.
 _LARGEST_STEPS, _LARGEST_STEP_OF_LOGS = {"logistic": 1.5, "probit": 0.8, "cloglog": 1.0}, 0.5
-_CONVERGED = 1e-5
+_CONVERGED = 0.1
 # The deviations of its noise by which a score says that a long step, of so much in margins, went
 # too far, and the part of that step by which the next one goes back too far.
 _SURELY, _LONG, _TOO_FAR_BACK = 3.0, 0.4, 0.5
@@ -419,7 +420,7 @@ class Estimation:
         hidden = values < self._least_known()
         if self._run.plan.budget is None:
             unit = self._k if self._run.objective.has_units else 1.0
-            hidden |= self._moved(step) > _CONVERGED * unit
+            hidden |= self._moved(step) > _CONVERGED * unit / math.sqrt(self._n)
         else:
             (_, _, before), (_, g, std) = self._seen
             far = np.abs(vectors.T @ g) > _FAR * math.hypot(before, std)
