@@ -611,3 +611,11 @@ def test_persons_are_protected_where_they_are_named(tmp_path):
     one = dpk.Budget(epsilon=0.5, delta=1e-5).mu
     total = np.hypot(dpk.Budget(epsilon=2.0, delta=1e-5).mu, 2.0 * one)
     assert accountant.spent == pytest.approx(dpk.privacy.gdp_epsilon(total, 1e-5), rel=1e-6)
+
+
+def test_a_gap_is_named_with_its_column():
+    X, y = blobs()
+    X[3, 1] = np.nan
+    model = DPLogisticRegression(epsilon=1.0, feature_range=(-9.0, 9.0))
+    with pytest.raises(ValueError, match="Input X contains NaN in column 1: fill gaps by public"):
+        model.fit(X, y)

@@ -497,3 +497,12 @@ def test_several_classes_do_not_get_worse_with_the_budget():
     of_truth = -np.log(p[np.arange(20_000, 30_000), y[20_000:]]).mean()
     assert losses[1] < losses[0] + 0.003
     assert losses[1] < of_truth + 0.05
+
+
+def test_several_classes_without_clipping_or_noise_have_a_step():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1.0, 1.0, (300, 3)), rng.integers(0, 3, 300)
+    how = {"row_bound": math.sqrt(3.0), "task": "multiclass", "classes": range(3)}
+    data = dpk.SiloData(X, y, [0, 300], **how)
+    for clip in (math.inf, "auto"):
+        assert dpk.solve("auto", data, budget=None, clip=clip).parameters["step_size"] > 0.0

@@ -631,9 +631,7 @@ def _validated(estimator: PrivateEstimator, *records: Any, **how: Any) -> Any:
 
 
 def _first_missing(X: Any) -> str:
-    """Return where the first column with a gap is, for an error."""
+    """Return where the first column of an array with a gap is, for an error."""
     if is_sparse(X):
         return ""
-    gaps = np.isnan(np.asarray(X, dtype=np.float64)).any(axis=0)
-    place = int(np.argmax(gaps))
-    return f" in column {X.columns[place]!r}" if hasattr(X, "columns") else f" in column {place}"
+    return f" in column {int(np.isnan(np.asarray(X, np.float64)).any(axis=0).argmax())}"

@@ -244,7 +244,7 @@ def descent(
         most, noise = _with_momentum(numbers, steps, bold / L, noise)
     clip, horizon = clip_and_horizon(numbers, given, steps * bold / L / (1.0 - most), noise)
     eta = horizon / steps  # the step that momentum makes of the option
-    if explicit and numbers.several and clip is not None:
+    if explicit and numbers.several and clip is not None and clip < math.inf:
         eta = min(eta, _SEVERAL_STEP * numbers.row_bound * numbers.slope / (clip * L))
     if explicit and numbers.pull > 0.0:
         eta = min(eta, 1.0 / numbers.pull)

@@ -268,10 +268,10 @@ class Estimation:
         (start, before, _), (end, g, std) = self._seen
         d = end - start
         square, after = float(d @ d), float(g @ d)
+        if self._moved(d) <= _LONG or after <= _SURELY * std * math.sqrt(square):
+            return lacking
         newton = _inverse(self._J, self._floor()) @ g
-        beyond = after > _SURELY * std * math.sqrt(square)
-        is_long = self._moved(d) > _LONG
-        if is_long and beyond and float(newton @ d) > _TOO_FAR_BACK * square:
+        if float(newton @ d) > _TOO_FAR_BACK * square:
             on_the_way = (after - float(before @ d)) / square
             here = float(d @ self._J @ d) / square
             lacking += max(on_the_way - here, 0.0) / square * np.outer(d, d)
