@@ -426,6 +426,61 @@ def test_without_a_budget_all_have_errors(name, n):
         assert all(math.isfinite(row.std_error) for row in rows)
 
 
+@for_each("name", ["logistic", "huber", "squared", "poisson"])
+def test_columns_that_others_determine_leave_the_rest_as_it_is(name):
+    """Indicators of all categories beside an intercept, one of them rare, and a column twice."""
+    X, y = records(name, p=2)
+    level = np.random.default_rng(1).integers(0, 3, len(X))
+    level[:2], y[:2] = 3, [1.0, -1.0] if name == "logistic" else y[:2]
+    levels = np.eye(4)[level]
+    result, few = (
+        fit(name, np.column_stack(columns), y, budget=None)
+        for columns in ((X, levels, X[:, 0]), (X, levels[:, 1:]))
+    )
+    assert np.abs(result.w).max() < 10.0
+    rows = {row.name: row for row in result.summary()}
+    determined = {name for name, row in rows.items() if math.isnan(row.std_error)}
+    assert determined == {"intercept", "x0", "x2", "x3", "x4", "x5", "x6"}
+    of_few = {row.name: row for row in few.summary()}
+    assert rows["x1"].estimate == pytest.approx(of_few["x1"].estimate, rel=1e-6)
+    assert rows["x1"].std_error == pytest.approx(of_few["x1"].std_error, rel=1e-6)
+    (between,) = result.summary(contrasts={"1 to 0": {"x3": 1.0, "x2": -1.0}})
+    assert between.estimate == pytest.approx(of_few["x2"].estimate, rel=1e-6)
+    assert between.std_error == pytest.approx(of_few["x2"].std_error, rel=1e-6)
+
+
+def test_a_category_of_one_label_leaves_the_others_their_errors():
+    """Its coefficient has no estimate: it goes on by one with every step."""
+    X, y = records("logistic", p=2)
+    y[:40] = -1.0
+    X = np.column_stack([X, np.arange(len(X)) < 40])
+    rows = {row.name: row for row in fit("logistic", X, y, budget=None).summary()}
+    assert {name for name, row in rows.items() if math.isnan(row.std_error)} == {"x2"}
+    others = np.ascontiguousarray(X[40:, :2])
+    rest = {row.name: row for row in fit("logistic", others, y[40:], budget=None).summary()}
+    for name, row in rest.items():
+        assert rows[name].estimate == pytest.approx(row.estimate, rel=1e-6)
+        assert rows[name].std_error == pytest.approx(row.std_error, rel=1e-6)
+
+
+@for_each("name", ["logistic", "huber", "squared", "poisson", "probit"])
+def test_auto_without_a_budget_ends_at_the_minimiser(name):
+    X, y = records(name)
+    data, how = silo_data(name, X, y), {"loss": LOSSES[name], "budget": None}
+    result = dpk.solve("auto", data, **how)
+    w, _ = reference(name, X, y)
+    np.testing.assert_allclose(result.w, w, rtol=1e-9)
+    assert dpk.solve("auto", data, trust="silo", **how).solver == "gradient_descent"
+    wide = silo_data(name, np.hstack([X] * 50), y)
+    assert dpk.solve("auto", wide, rounds=2, **how).solver == "gradient_descent"
+    assert dpk.solve("auto", wide, **how).solver == "gradient_descent"
+
+
+def test_squared_scores_are_bounded_where_noise_takes_the_trace_of_curvatures():
+    J, Q = np.diag([-300.0, -200.0, 440.0]), np.diag([-900.0, 100.0, 1600.0])
+    assert np.abs(estimation._shrunk(Q, 700.0, J)).max() < 1e4
+
+
 def test_steps_that_have_not_come_to_an_end_have_no_errors():
     data = skewed("poisson", 0)
     how = {"loss": OF_SKEWED["poisson"], "budget": None, "inference": True}

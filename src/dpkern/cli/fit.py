@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--solver", default=auto, choices=(auto, *SOLVERS), metavar="NAME", help=which)
     add("--epsilon", type=float, help="budget; inf means no noise and no guarantee")
     add("--delta", type=float, help="budget, with --epsilon")
-    add("--no-privacy", action="store_true", help="the same as --epsilon inf")
+    add("--no-privacy", action="store_true", help="the same as --epsilon inf: the usual fit")
     add("--ledger", metavar="FILE", help="accountant's file that is charged (dpkern ledger)")
     add("--inference", action="store_true", help="standard errors, intervals and p-values")
     add("--plot", metavar="FILE.png", help="forest plot of the estimates of --inference")

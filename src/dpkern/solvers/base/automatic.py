@@ -8,7 +8,7 @@ import numpy as np
 from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
 from dpkern.models.hazards import DiscreteHazards
-from dpkern.models.losses import LOSS_OF_TASK, Loss, get_loss
+from dpkern.models.losses import ESTIMATED, LOSS_OF_TASK, Loss, get_loss
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
 from dpkern.models.ordinal import AllThreshold, CumulativeLogit
@@ -26,6 +26,8 @@ INFERENCE = "newton_inference"
 # Arguments that say nothing of how a model is fitted, but for l2.
 _OF_ANY_RUN = frozenset(("model", "l2", "trust", "neighbours", "public_size", "accountant", "rng"))
 _OF_ANY_RUN |= {"n_threads", "progress", "callback"}
+# Coefficients up to which Newton steps to the minimiser take no longer than 300 of descent.
+_MOST_OF_NEWTON = 128
 
 
 def compared(solvers: Mapping[str, Solver]) -> list[str]:
@@ -50,19 +52,35 @@ def has_exact_moments(ridge: Solver, data: object, arguments: dict[str, Any]) ->
     if arguments.get("model") is not None or arguments.get("loss", "squared") != "squared":
         return False
     names = ridge.declaration.own.keys() | SHARED
-    if not _is_plain(ridge, data, arguments, "regression", names):
+    if _is_without_budget(arguments) or not _is_plain(ridge, data, arguments, "regression", names):
         return False
     return _each_suffices(moments_suffice, data, get_loss("squared"), arguments)
 
 
 def has_exact_newton(newton: Solver, data: object, arguments: dict[str, Any]) -> bool:
-    """Whether `newton_inference` is exact enough for ordered classes, with settings of its own."""
+    """Whether `newton_inference` ends at the minimiser, without a budget, or is exact enough for
+    ordered classes, with settings of its own."""
     model = arguments.get("model")
-    if not isinstance(model, AllThreshold) or arguments.get("trust", "central") != "central":
+    if arguments.get("trust", "central") != "central":
+        return False
+    if _is_without_budget(arguments):
+        return model is None and _has_minimiser(newton, data, arguments)
+    if not isinstance(model, AllThreshold):
         return False
     if not _is_plain(newton, data, arguments, "multiclass", _OF_ANY_RUN):
         return False
     return _each_suffices(newton_suffices, data, model, arguments)
+
+
+def _has_minimiser(newton: Solver, data: Any, arguments: dict[str, Any]) -> bool:
+    task = str(getattr(data, "task", None))
+    loss = arguments.get("loss", LOSS_OF_TASK.get(task))
+    return (
+        getattr(loss, "name", loss) in ESTIMATED
+        and _is_plain(newton, data, arguments, task, _OF_ANY_RUN | {"loss"})
+        and data.intercept
+        and data.d <= _MOST_OF_NEWTON
+    )
 
 
 def _is_plain(
@@ -75,7 +93,6 @@ def _is_plain(
         and data.task == task
         and data.persons is None
         and data.device is None  # which has no Hessians
-        and all(isinstance(budget, Budget) for budget in _budgets(arguments))
         and given.keys() - {"budget", "budgets", "draws"} <= names
         and not any(given.get(name) for name in ("penalty", "l1"))
         and not any(
@@ -86,6 +103,10 @@ def _is_plain(
         and given.get("trust", "central") in solver.declaration.trusts
         and given.get("neighbours", "replace_one") in solver.declaration.neighbours
     )
+
+
+def _is_without_budget(arguments: Mapping[str, Any]) -> bool:
+    return not all(isinstance(budget, Budget) for budget in _budgets(arguments))
 
 
 def _budgets(arguments: Mapping[str, Any]) -> Sequence[object]:

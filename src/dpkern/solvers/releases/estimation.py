@@ -75,6 +75,10 @@ _CONVERGED = 0.1
 # The deviations of its noise by which a score says that a long step, of so much in margins, went
 # too far, and the part of that step by which the next one goes back too far.
 _SURELY, _LONG, _TOO_FAR_BACK = 3.0, 0.4, 0.5
+# The part of n phi''max below which an eigenvalue of J is rounding, and its direction unknown.
+_ROUNDING = 1e-9
+# By how much margins along such a direction may be wrong where it is not noise that hides it.
+_UNTOLD = 1e4
 # The part of squared changes of curvatures at the last step that counts as its error.
 _OF_MOVES = 0.5
 _LogLink = LogLink | NegativeBinomial
@@ -360,7 +364,7 @@ class Estimation:
         return self._above_rounding(least_known(values, self._std))
 
     def _above_rounding(self, least: float) -> float:
-        return max(least, 1e-12 * self._top * self._n)
+        return max(least, _ROUNDING * self._top * self._n)
 
     def estimate(self) -> Waiting[tuple[FloatArray, Inference]]:
         """Release squared scores, and return the estimate w with its covariance."""
@@ -383,13 +387,15 @@ class Estimation:
         before = sandwich + self._ends[0] * inverse @ inverse
         noise = s2 * inverse @ inverse + inverse @ self._known_noise(theta) @ inverse
         noise += share**2 * inverse @ _squared_noise(before, s_J) @ inverse
-        if run.plan.budget is not None:
+        if is_noisy := run.plan.budget is not None:
             noise += known * self._of_moves(known, values, before) @ known.T
         size = self._stretch / self._unit(self._C)  # of a row, in the mean
         far = self._k if run.objective.has_units else 1.0
+        if not is_noisy:  # records do not tell at all what is unknown
+            far *= _UNTOLD
         lost = (far / size) ** 2 * unknown @ unknown.T  # margins may be wrong by that
-        total = sandwich + noise + lost
-        weighted = run.plan.budget is not None and self._stretch == 1.0  # then rows may exceed C
+        total = sandwich + noise + (lost if is_noisy else 0.0)
+        weighted = is_noisy and self._stretch == 1.0  # then rows may exceed C
         return W @ theta, Inference(
             W @ total @ W.T, W @ noise @ W.T, W @ lost @ W.T, weighted=weighted
         )
@@ -420,7 +426,8 @@ class Estimation:
         hidden = values < self._least_known()
         if self._run.plan.budget is None:
             unit = self._k if self._run.objective.has_units else 1.0
-            hidden |= self._moved(step) > _CONVERGED * unit / math.sqrt(self._n)
+            moved = np.abs(vectors.T @ step) * np.sqrt(np.maximum(values, 0.0) / self._top)
+            hidden |= moved > _CONVERGED * unit
         else:
             (_, _, before), (_, g, std) = self._seen
             far = np.abs(vectors.T @ g) > _FAR * math.hypot(before, std)
@@ -446,7 +453,8 @@ class Estimation:
             values, vectors = np.linalg.eigh(G / self._n)
             of_noise = FLOOR * std * math.sqrt(2.0 * r) / self._n
             least = max(of_noise, 1e-12 * float(values[-1]), 1e-300)
-            seen = np.maximum(values, least)
+            # Without noise a direction in which rows do not differ is left as long as it is.
+            seen = np.maximum(values, least if std else np.where(values < least, values[-1], 0.0))
             W = W @ (vectors / np.sqrt(seen)) @ vectors.T
             J = (vectors * np.maximum(values / seen, _LEAST_SEEN)) @ vectors.T
         if self._run.plan.budget is None:
@@ -613,7 +621,8 @@ def _shrunk(Q: FloatArray, std: float, J: FloatArray) -> FloatArray:
     r, values = len(Q), np.linalg.eigvalsh(Q)
     mean = max(float(values.mean()), std / math.sqrt(r), 1e-300)
     share = min((std * math.sqrt(2.0 * r) / mean) ** 2, 1.0)
-    trace = max(float(np.trace(J)), 1e-300)
+    # Noise may take all of the trace, and leave one direction that is known.
+    trace = max(float(np.trace(J)), float(np.linalg.eigvalsh(J)[-1]), 1e-300)
     return (1.0 - share) * _positive_part(Q) + share * mean * r / trace * _positive_part(J)
 
 
