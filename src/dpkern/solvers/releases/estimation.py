@@ -42,6 +42,7 @@ from dpkern.solvers.releases.estimation_sums import (
     Waiting,
     curvature_rows,
     cut_rows,
+    own_rows,
     residual_vectors,
     score_vectors,
     square_rows,
@@ -474,9 +475,8 @@ class Estimation:
         return found
 
     def _sum_rows(self) -> Waiting[FloatArray]:
-        d = self._data.d
-        rows = partial(cut_rows, Rows(np.eye(d), math.inf, self._threads))
-        total, _ = yield Sum(MEANS, rows, d, self._data.row_bound, self._mus[_MEANS])
+        bound, mu = self._data.row_bound, self._mus[_MEANS]
+        total, _ = yield Sum(MEANS, own_rows, self._data.d, bound, mu)
         return total
 
     def _limit_residuals(self, w: FloatArray, *, last: bool) -> Waiting[None]:

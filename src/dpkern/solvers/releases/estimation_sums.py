@@ -38,8 +38,8 @@ from dpkern.solvers.base.backends import awaited, interruptible
 
 Result = TypeVar("Result")
 #: A function of a block that returns a row of each of its records and a factor of it, from this
-#: record alone.
-RecordRows = Callable[[Data], tuple[FloatArray, FloatArray]]
+#: record alone; or, of a sum of vectors, the records themselves, whose effective rows are meant.
+RecordRows = Callable[[Data], tuple[Any, FloatArray]]
 # Entries of rows that are multiplied together, a cache full.
 _ENTRIES = 1 << 17
 
@@ -306,6 +306,21 @@ def target_vectors(most: float, part: Data) -> tuple[FloatArray, FloatArray]:
     return (weight * np.clip(part.y / most, 0.0, 1.0) - 0.5)[:, np.newaxis], np.ones(part.n)
 
 
+def own_rows(part: Data) -> tuple[Any, FloatArray]:
+    """Return the records, and 1 of each: no weights of theirs."""
+    return part, np.ones(part.n)
+
+
+def _labelled(rows: Any, chosen: slice, v: FloatArray) -> Data:
+    """Return these of the rows as one silo with the labels -v, and nothing else beside them."""
+    y = -v[chosen]
+    if isinstance(rows, np.ndarray):
+        return one_silo(rows[chosen], y=y)
+    part = rows.part(chosen, np.array([0, len(y)]))
+    names = ("d", "scale", "shift", "intercept", "row_bound", "row_norms")
+    return one_silo(part.X, y=y, **{name: getattr(part, name) for name in names})
+
+
 def _pieces(offsets: Sequence[int], most: int) -> Iterator[tuple[int, slice]]:
     """Yield silos with records of theirs, at most so many."""
     for j, (first, end) in enumerate(pairwise(offsets)):
@@ -327,13 +342,14 @@ def _vector_steps(
     derivative of the squared loss is minus the label.
     """
     U, v = vectors(part)
-    w, squared, threads = np.zeros((1, d)), get_loss("squared"), resolve_threads(n_threads, U.size)
+    threads = resolve_threads(n_threads, len(v) * d)
+    w, squared = np.zeros((1, d)), get_loss("squared")
     if grids is None:
-        return gradient_steps(w, squared, bound, None, None, threads, one_silo(U, y=-v))
+        return gradient_steps(w, squared, bound, None, None, threads, _labelled(U, slice(None), v))
     total, most = np.zeros((len(grids), d), np.int64), int(MOST_STEPS * grids.min() / bound)
-    offsets = part.offsets.tolist() if len(grids) == part.m else [0, len(U)]
+    offsets = part.offsets.tolist() if len(grids) == part.m else [0, len(v)]
     for j, chosen in _pieces(offsets, most):
-        few = one_silo(U[chosen], y=-v[chosen])
+        few = _labelled(U, chosen, v)
         steps = partial(gradient_steps, w, squared, bound, grids[j : j + 1], None, threads, few)
         total[j] += awaited(steps, few.n * d)[0]
     return total

@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dpkern.models.losses import BinaryLikelihood, Likelihood, LogLink, Loss, NegativeBinomial
@@ -97,19 +98,28 @@ def forecast(
 
     `rate` of them have the one label, or it is the mean count.
     """
-
-    unit = round(n * numbers.noise)  # 2 where a record is replaced
-
-    def at(records: int, mu: float) -> tuple[dict[str, Any], float, float]:
-        public = replace(numbers, noise=unit / records, mu=mu)
-        settings = estimation(public, {"loss": loss})
-        sizes = settings["clip"] ** 2, settings["rounds"]
-        return settings, *_expected(public, loss, records, unit, rate, *sizes)
-
+    at = partial(_at, replace(numbers, noise=n * numbers.noise), loss, rate)
     settings, growth, ratio = at(n, numbers.mu)
     records = _least(lambda k: at(k, numbers.mu)[2] <= _ANSWERED)
     mu = 1e-3 * numbers.mu * _least(lambda k: at(n, 1e-3 * numbers.mu * k)[2] <= _ANSWERED)
     return Forecast(settings, growth, ratio, records, mu, delta)
+
+
+def is_answered(numbers: PublicNumbers, loss: Loss, n: int, rate: float) -> bool:
+    """Whether standard errors of estimates on n records are to be expected, as in `forecast`."""
+    one = replace(numbers, noise=n * numbers.noise)
+    return _at(one, loss, rate, n, numbers.mu)[2] <= _ANSWERED
+
+
+def _at(
+    one: PublicNumbers, loss: Loss, rate: float, n: int, mu: float
+) -> tuple[dict[str, Any], float, float]:
+    """Return settings, growth and ratio with n records, from the numbers of one."""
+    unit = round(one.noise)  # 2 where a record is replaced
+    public = replace(one, noise=unit / n, mu=mu)
+    settings = estimation(public, {"loss": loss})
+    sizes = settings["clip"] ** 2, settings["rounds"]
+    return settings, *_expected(public, loss, n, unit, rate, *sizes)
 
 
 def _least(answers: Callable[[int], bool]) -> int:

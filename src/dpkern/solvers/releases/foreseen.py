@@ -12,7 +12,7 @@ from dpkern.privacy import BudgetWarning
 from dpkern.solvers.base.objective import Objective, public_numbers
 from dpkern.solvers.base.plan import RunPlan
 from dpkern.solvers.releases.estimation import resolve_estimation
-from dpkern.solvers.releases.forecast import assumed, forecast, usual_rate
+from dpkern.solvers.releases.forecast import assumed, forecast, is_answered, usual_rate
 
 # Noise of losses at all thresholds, over that of two classes with as many coefficients, which that
 # of the likelihood is like.
@@ -39,8 +39,9 @@ def resolve_foreseen(plan: RunPlan, objective: Objective) -> RunPlan:
         mu *= math.sqrt(1.0 - shares.colluding / shares.silos)
     unit = 1.0 if plan.sizes_are_hidden else 2.0
     numbers = replace(numbers, trust="central", noise=unit / n, mu=mu)
-    found = forecast(numbers, phi, n, usual_rate(phi), plan.arguments["budget"].delta)
-    if not found.is_answered:
+    rate = usual_rate(phi)
+    if not is_answered(numbers, phi, n, rate):
+        found = forecast(numbers, phi, n, rate, plan.arguments["budget"].delta)
         found = replace(found, least_mu=found.least_mu * budget.mu / mu)
         why = _OF_CLASSES if ordered else assumed(phi)
         warn(f"with {n} records{held}, {found}{why and f'; {why}'}", BudgetWarning)
