@@ -4,7 +4,9 @@
 
 For each set and epsilon: the mean over draws of the deviance that "auto" explains over the
 constant, as a share of what the fit without privacy explains, on the same records, and its
-standard error. docs/counts.md has what it printed. The data are those of DPKERN_DATA.
+standard error; and the share that one release of all gradients is expected to leave, to second
+order, by whoever knows the exact curvature and the best ridge. docs/counts.md has what it printed.
+The data are those of DPKERN_DATA.
 """
 
 import argparse
@@ -93,8 +95,23 @@ def deviance(y, mean):
         return 2.0 * np.mean(np.where(y > 0.0, y * np.log(y / mean), 0.0) - (y - mean))
 
 
+def left_by_one_release(H, change, sensitivity, mu):
+    """Return the share of change.H.change that the best ridge leaves of a noisy Newton step.
+
+    `change` is the way from the constant to the minimiser, along which a step with the ridge k goes
+    by (H + k)^-1 H, with noise of the std sensitivity / mu in every coordinate of its gradient.
+    """
+    values, vectors = np.linalg.eigh(H)
+    values, along = np.maximum(values, 0.0), vectors.T @ change
+    k = values[-1] * np.logspace(-9.0, 1.0, 101)[:, np.newaxis]
+    noise = (sensitivity / mu) ** 2
+    lost = values * ((k * along) ** 2 + noise) / (values + k) ** 2
+    return 1.0 - lost.sum(axis=1).min() / (values * along**2).sum()
+
+
 def explained(counts, epsilons, draws):
-    """Yield epsilon, mean share of the explained deviance, and its standard error."""
+    """Yield epsilon, mean share of the explained deviance, its standard error, and the share that
+    one release leaves."""
     X, y, exposure, means, most = counts
     R = float(np.sqrt(np.max(np.sum(X**2, axis=1)) + 1.0))
     data = dpk.SiloData(
@@ -106,13 +123,17 @@ def explained(counts, epsilons, draws):
     w, _ = Objective(data, loss, l2=1e-6).minimum()
     best = constant - deviance(y, exposure * np.exp(np.clip(X @ w[:-1] + w[-1], *np.log(means))))
     print(f"  {len(y)} x {X.shape[1]}: {best / constant:.4f} explained without privacy", flush=True)
+    rows, change = np.column_stack([X, np.ones(len(X))]), w.copy()
+    H = (rows.T * (exposure * np.exp(rows @ w))) @ rows
+    change[-1] -= np.log(y.sum() / exposure.sum())
     for epsilon in epsilons:
         budget = dpk.Budget(epsilon=epsilon, delta=1e-6)
+        left = left_by_one_release(H, change, 2.0 * R * loss.typical_slope, budget.mu)
         shares = []
         for seed in range(draws):
             result = dpk.solve("auto", data, budget=budget, loss=loss, rng=seed)
             shares.append((constant - deviance(y, exposure * result.predict(X))) / best)
-        yield epsilon, np.mean(shares), np.std(shares) / np.sqrt(max(1, draws - 1))
+        yield epsilon, np.mean(shares), np.std(shares) / np.sqrt(max(1, draws - 1)), left
 
 
 def main():
@@ -126,10 +147,13 @@ def main():
     warnings.simplefilter("ignore")
     for name in given.only:
         print(name)
-        for epsilon, mean, error in explained(
+        for epsilon, mean, error, left in explained(
             READERS[name](Path(folder)), (0.3, 1, 3), given.draws
         ):
-            print(f"  epsilon {epsilon:<4g} {mean:8.3f} +- {error:.3f}", flush=True)
+            print(
+                f"  epsilon {epsilon:<4g} {mean:8.3f} +- {error:.3f}, one release {left:.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -336,6 +336,24 @@ def test_a_round_with_two_updates_counts_twice_in_the_horizon():
     assert settings(found)["step_size"] == settings(expected)["step_size"]
 
 
+def test_rare_counts_take_less_noise_in_margins_by_the_root_of_their_mean():
+    """In the middle of the bounds of means, and as those of means of 1 beyond."""
+    X = np.zeros((100_000, 6))
+    data = dpk.SiloData(
+        X, np.ones(len(X)), [0, len(X)], task="regression", row_bound=1.0, intercept=True
+    )
+
+    def noise(middle):
+        low, high = math.log(middle) - 2.0, math.log(middle) + 2.0
+        found = settings(run("gradient_descent", data, loss=dpk.losses.Poisson(low, high, 50.0)))
+        horizon = found["rounds"] * found["step_size"] / (1.0 - found["momentum"])
+        return horizon * found["clip"]
+
+    assert noise(0.05) == pytest.approx(0.5 * noise(0.2), rel=1e-6)
+    assert noise(0.01) == pytest.approx(math.sqrt(0.05) * noise(0.2), rel=1e-6)
+    assert noise(5.0) == pytest.approx(noise(1.0), rel=1e-6)
+
+
 def test_batches_are_so_large_that_larger_ones_have_hardly_less_noise():
     data, options = make_data(n=6000), {"sampling": "without_replacement", "rounds": 100}
     chosen = settings(run("minibatch_sgd", data, **options))["batch_size"]

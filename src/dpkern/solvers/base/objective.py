@@ -484,7 +484,7 @@ class PublicNumbers:
         Largest norm of a record's Hessian.
     smoothness : float
         Lipschitz constant of the gradient of the smooth part of the objective.
-    slope, dim, convex, hidden_layers, log_link, ordered, several
+    slope, dim, convex, hidden_layers, log_link, ordered, several, information
         Those of the model's `Scale`.
     smallest : int
         Number of records of the smallest silo.
@@ -519,6 +519,7 @@ class PublicNumbers:
     log_link: bool = False
     ordered: bool = False
     several: bool = False
+    information: float = 1.0
     weighted: bool = False
 
     @classmethod
@@ -550,6 +551,7 @@ class PublicNumbers:
             log_link=scale.log_link,
             ordered=scale.ordered,
             several=scale.several,
+            information=scale.information,
             **others,
         )
 

@@ -46,8 +46,9 @@ _IN_TURN = (0.5, 0.25, 0.25)
 # Noise of ordered classes, whose probabilities no line mends: by n mu, within these bounds.
 _ORDERED_NOISE = (1e-4, 0.01, 0.1)
 # The part of the noise in margins that runs with a log link, of counts or hazards, take: n mu over
-# the first, within these bounds. No line mends their means, logs of means differ by less than one
-# between most records, and an exponential of noise is far from the constant.
+# the first, within these bounds, of rare events times the root of their mean. No line mends their
+# means, logs of means differ by less than one between most records, and an exponential of noise is
+# far from the constant.
 _FEW_COUNTS, _LEAST_OF_COUNTS, _MOST_OF_COUNTS = 2000.0, 0.05, 0.2
 # The largest clip norm in row_bound |phi'(0)|, and that of labels where the horizon is that of
 # penalties, which must not outweigh clipped gradients: nothing is longer. It is smaller, in
@@ -191,7 +192,8 @@ def clip_and_horizon(
         slope, fewest, most = _ORDERED_NOISE
         spread = growth = min(max(slope * numbers.power, fewest), most)
     elif numbers.log_link:
-        spread *= min(max(numbers.power / _FEW_COUNTS, _LEAST_OF_COUNTS), _MOST_OF_COUNTS)
+        most = _MOST_OF_COUNTS * math.sqrt(numbers.information)
+        spread *= min(max(numbers.power / _FEW_COUNTS, _LEAST_OF_COUNTS), most)
     largest = _LARGEST_CLIP
     if numbers.pull * longest > _SETTLED:
         longest = _SETTLED / numbers.pull
