@@ -12,6 +12,7 @@ import dpkern as dpk
 from dpkern.data import SiloData
 from dpkern.models.losses import get_loss
 from dpkern.models.penalties import PL
+from dpkern.models.scale import margin_scale
 from dpkern.solvers import SOLVERS, Objective
 from dpkern.solvers.base.objective import margin_noise, public_numbers
 from dpkern.solvers.base.outcome import plain
@@ -352,6 +353,8 @@ def test_rare_counts_take_less_noise_in_margins_by_the_root_of_their_mean():
     assert noise(0.05) == pytest.approx(0.5 * noise(0.2), rel=1e-6)
     assert noise(0.01) == pytest.approx(math.sqrt(0.05) * noise(0.2), rel=1e-6)
     assert noise(5.0) == pytest.approx(noise(1.0), rel=1e-6)
+    unbounded = margin_scale(dpk.losses.NegativeBinomial(4.0, max_target=50.0), 1.0, dim=7)
+    assert unbounded.information == 1.0  # no bounds say of its means that they are small
 
 
 def test_batches_are_so_large_that_larger_ones_have_hardly_less_noise():

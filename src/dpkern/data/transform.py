@@ -180,11 +180,12 @@ class Transform:
             return np.minimum(1.0, self.row_bound / norms)
 
 
-def one_silo(X: Matrix, **values: Float64Array) -> SiloData:
+def one_silo(X: Matrix, **values: Any) -> SiloData:
     """Return effective rows as one silo, with the attributes of a `SiloData` that kernels read.
 
     X is an ndarray or a canonical csr_array of float32 or float64 with at least one row,
-    C-contiguous and aligned. `values` are labels, weights or offsets of these records.
+    C-contiguous and aligned. `values` are labels, weights or offsets of these records, or others of
+    the attributes.
     """
     n, d = X.shape
     whole = {"m": 1, "n": n, "d": d, "y": np.zeros(n), "offsets": np.array([0, n])}

@@ -1,7 +1,7 @@
 """Sizes of a model's derivatives, on which settings depend: public numbers, never a record."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpkern.kernels.glm import loss_derivatives
@@ -34,7 +34,8 @@ class Scale:
     several : bool
         Whether outputs are scores of several classes.
     information : float
-        Mean second derivative by the output at a typical mean, at most 1: of rare events less.
+        Mean second derivative by the output, at most 1, where bounds of means say of rare events
+        that it is less.
     """
 
     row_bound: float
@@ -62,14 +63,22 @@ def largest_target(data: "SiloData") -> float:
 def margin_scale(loss: Loss, row_bound: float, *, dim: int, target: float = 1.0) -> Scale:
     """Return the scale of a linear model with targets or labels of this size."""
     information = 1.0
+    if isinstance(loss, LogLink):
+        information = min(loss.information(math.exp(loss.middle)), 1.0)
     if isinstance(loss, LogLink | NegativeBinomial):
         slope = loss.typical_slope
-        information = min(loss.information(math.exp(0.5 * (loss.low + loss.high))), 1.0)
     else:
         slope = float(abs(loss_derivatives([target], [0.0], loss=loss)[0]))
     smoothness = curvature_of_rows(loss.smoothness, row_bound)
-    found = Scale(row_bound, slope or 1.0, smoothness, dim, loss.convex, log_link=loss.log_link)
-    return replace(found, information=information)
+    return Scale(
+        row_bound,
+        slope or 1.0,
+        smoothness,
+        dim,
+        loss.convex,
+        log_link=loss.log_link,
+        information=information,
+    )
 
 
 def softmax_scale(classes: int, row_bound: float, *, dim: int) -> Scale:

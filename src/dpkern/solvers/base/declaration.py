@@ -235,8 +235,8 @@ TypeError, ValueError
 _NAME = (
     'The solver; "auto" takes the one that suits the trust model and, where neither loss nor model '
     "is given, the squared loss for real targets and softmax regression for several classes. "
-    "Without a budget a linear model of up to 128 coefficients has its minimiser, with standard "
-    "errors."
+    "Without a budget a linear model with an intercept and up to 128 coefficients has its "
+    "minimiser, with standard errors."
 )
 
 

@@ -69,8 +69,8 @@ FLOOR, _FLOOR_OF_J, _LEAST_FLOOR, _LEAST_LEFT = 2.0, 1.5, 3.0, 0.2
 # step goes to the mean of two ends.
 _LEAST_SEEN, _FAR, _NEAR = 0.25, 5.0, 3.0
 # By how much a Newton step may move margins, in the mean of squares, as curvatures differ farther
-# on: of labels by the link, and of logs of means; and by how much the last one may without noise,
-# over the root of the number of records: a small part of what sampling moves.
+# on: of labels by the link, and of logs of means; and by how many standard errors the last one may
+# along a direction that is known without noise: a small part of what sampling moves.
 _LARGEST_STEPS, _LARGEST_STEP_OF_LOGS = {"logistic": 1.5, "probit": 0.8, "cloglog": 1.0}, 0.5
 _CONVERGED = 0.1
 # The deviations of its noise by which a score says that a long step, of so much in margins, went

@@ -4,7 +4,6 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from dpkern.models.losses import BinaryLikelihood, Likelihood, LogLink, Loss, NegativeBinomial
@@ -98,7 +97,7 @@ def forecast(
 
     `rate` of them have the one label, or it is the mean count.
     """
-    at = partial(_at, replace(numbers, noise=n * numbers.noise), loss, rate)
+    at = functools.partial(_at, replace(numbers, noise=n * numbers.noise), loss, rate)
     settings, growth, ratio = at(n, numbers.mu)
     records = _least(lambda k: at(k, numbers.mu)[2] <= _ANSWERED)
     mu = 1e-3 * numbers.mu * _least(lambda k: at(n, 1e-3 * numbers.mu * k)[2] <= _ANSWERED)
