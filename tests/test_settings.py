@@ -468,6 +468,22 @@ def test_a_run_of_hours_is_announced():
         announce_length(objective, {"rounds": 50_000_000})
 
 
+def test_a_free_intercept_takes_a_longer_horizon_beside_a_penalty():
+    """3 / l, and up to three times it, with n mu, where the intercept of targets is free."""
+
+    def horizon(n, **options):
+        rows = {"row_bound": 1.0, "intercept": True, "task": "regression", "target_bound": 1.0}
+        data = dpk.SiloData(np.zeros((n, 1)), np.zeros(n), [0, n], **rows)
+        options |= {"budget": dpk.Budget(mu=1.0), "l2": 0.1, "loss": "squared"}
+        found = settings(run("federated_gd", data, recalibrate=False, **options))
+        return found["rounds"] * found["step_size"]
+
+    assert horizon(600) == pytest.approx(30.0)
+    assert horizon(1200) == pytest.approx(60.0)
+    assert horizon(100_000) == pytest.approx(90.0)
+    assert horizon(100_000, penalize_intercept=True) == pytest.approx(30.0)
+
+
 def test_steps_too_long_for_the_penalties_are_shortened():
     data = SiloData.split([[0.1], [0.2]] * 30, [0, 1] * 30, 1, seed=0, row_bound=1e-12)
     budget = dpk.Budget(epsilon=1.0, delta=1e-5)

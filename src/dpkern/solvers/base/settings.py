@@ -91,8 +91,10 @@ _FEW_TARGETS, _MORE_OF_TARGETS = 14.0, 3.0
 # Of estimates from counts: the square of the bound of whitened rows over their dimension, by
 # mu^2 n / d, and the least.
 _LONG_COUNTS, _LEAST_LONG_COUNTS = 2e-4, 2.5
-# The horizon, in inverses of the penalties' strength, after which they have settled.
-_SETTLED = 3.0
+# The horizon, in inverses of the penalties' strength, after which they have settled. A free
+# intercept, whose slowest direction is slower than they are, takes n mu over this times it, up to
+# so many times.
+_SETTLED, _FEW_FREE, _MOST_FREE = 3.0, 600.0, 3.0
 _MULTIPLIER = 3.0
 REPEATS = ("rounds", "local_steps")
 
@@ -195,8 +197,11 @@ def clip_and_horizon(
         most = _MOST_OF_COUNTS * math.sqrt(numbers.information)
         spread *= min(max(numbers.power / _FEW_COUNTS, _LEAST_OF_COUNTS), most)
     largest = _LARGEST_CLIP
-    if numbers.pull * longest > _SETTLED:
-        longest = _SETTLED / numbers.pull
+    settled = _SETTLED
+    if numbers.penalty == 0.0 and not numbers.labels:
+        settled *= min(max(numbers.power / _FEW_FREE, 1.0), _MOST_FREE)
+    if numbers.pull * longest > settled:
+        longest = settled / numbers.pull
         if numbers.labels:
             few = max(_FEW_PENALIZED, _FEW_OF_BOUND * numbers.row_bound**2)
             penalized = _PENALIZED_CLIP * numbers.power / few
