@@ -14,7 +14,7 @@ MODELS = (
 )
 
 # Helpers that every module may use, which know of no other.
-SHARED = {"_files", "_html", "_numbers", "_json", "_text", "_threads", "_typing", "_warn"}
+SHARED = {"_files", "_html", "_numbers", "_json", "_threads", "_typing", "_warn"}
 
 # Who may import whom. A name with a slash is a part of a package, "/*" all parts of it; "solvers"
 # are the modules on top.

@@ -11,7 +11,7 @@ from makers import spy_on_calls
 
 import dpkern as dpk
 from dpkern import _core, kernels
-from dpkern._text import rounded_up
+from dpkern._numbers import rounded_up
 from dpkern.models.penalties import L1, L2
 from dpkern.privacy import compose_sequential
 from dpkern.solvers import SOLVERS, Results

@@ -6,7 +6,7 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpkern._text import aligned, fold, rounded_down, rounded_up
+from dpkern._numbers import aligned, fold, rounded_down, rounded_up
 
 
 def test_columns_are_aligned_to_their_sides():

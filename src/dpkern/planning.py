@@ -12,8 +12,7 @@ import numpy as np
 
 from dpkern import kernels
 from dpkern._html import table
-from dpkern._numbers import count, not_negative, positive, probability
-from dpkern._text import aligned, figure
+from dpkern._numbers import aligned, count, figure, not_negative, positive, probability
 from dpkern.data import SiloData
 from dpkern.data.labels import target_bounds
 from dpkern.models.losses import ESTIMATED, LogLink, Loss, NegativeBinomial, get_loss

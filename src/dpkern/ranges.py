@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._numbers import probability
-from dpkern._text import aligned, figure, rounded_up
+from dpkern._numbers import aligned, figure, probability, rounded_up
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData, is_sparse
 from dpkern.data.frames import column_names

@@ -8,8 +8,7 @@ from dpkern._numbers import did_you_mean, parse_number, refuse_unknown
 from dpkern.cli._data import naming
 from dpkern.cli._output import remark
 from dpkern.data import Column, Schema
-from dpkern.data.column import KEYS, blank_keys
-from dpkern.data.outside import count_averaged, count_outside, outside_text
+from dpkern.data.column import KEYS, blank_keys, count_averaged, count_outside, outside_text
 from dpkern.io.csv_text import Frame
 
 KEYS_OF_BOOK = ("name", "kind", "lo", "hi", "scale", "categories", "missing", "since", "intervals")

@@ -16,8 +16,7 @@ from dpkern import datasets
 from dpkern._numbers import parse_number, positive
 from dpkern.cli._output import Line, remark
 from dpkern.data import Column, Schema, SiloData, is_sparse
-from dpkern.data.column import RowError
-from dpkern.data.outside import outside_text, refuse_outside
+from dpkern.data.column import RowError, outside_text, refuse_outside
 from dpkern.data.partition import NUMBERS
 from dpkern.data.validation import Matrix, far_apart, has_width_read
 from dpkern.io import Table, read_feature_range, read_frame, read_table

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from dpkern._files import refuse_unwritable
-from dpkern._text import figure, fold, rounded_down, rounded_up
+from dpkern._numbers import figure, fold, rounded_down, rounded_up
 from dpkern.data.validation import Matrix
 from dpkern.models.hazards import DiscreteHazards
 from dpkern.plotting import require_png

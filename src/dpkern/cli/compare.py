@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dpkern._numbers import did_you_mean
-from dpkern._text import aligned
+from dpkern._numbers import aligned, did_you_mean
 from dpkern.cli import _arguments, _data, _output
+from dpkern.cli._arguments import Project
 from dpkern.cli._comparison import Comparison
 from dpkern.cli._output import print_lines
-from dpkern.cli._project import Project
 from dpkern.data import SiloData, train_test_split
 from dpkern.plotting import CompareRow, plot_compare
 from dpkern.privacy import Budget

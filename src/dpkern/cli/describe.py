@@ -5,8 +5,8 @@ import csv
 import io
 
 from dpkern._files import replacing
-from dpkern.cli import _arguments, _data, _output, _project
-from dpkern.cli._project import Project
+from dpkern.cli import _arguments, _data, _output
+from dpkern.cli._arguments import Project
 from dpkern.data import Schema
 from dpkern.evaluation import Statistic, describe
 from dpkern.io import read_frame
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cross", type=_pair, action="append", default=[], metavar="A:B", help=what)
     add("--out", metavar="FILE.csv", help="where to save the table")
     _arguments.add_release_arguments(parser)
-    _project.add_arguments(parser)
+    _arguments.add_project(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -3,8 +3,8 @@
 import argparse
 from typing import Any, cast
 
-from dpkern.cli import _arguments, _data, _federated, _output, _project
-from dpkern.cli._project import Project
+from dpkern.cli import _arguments, _data, _federated, _output
+from dpkern.cli._arguments import Project
 from dpkern.data import Schema
 from dpkern.evaluation import Evaluation, concordance_index, evaluate
 from dpkern.evaluation.evaluate import EVALUATE, agreed_arguments
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target-bound", type=_arguments.target_bound, metavar="B", help=what)
     add("--plot", metavar="FILE.png", help="where to draw the calibration curve")
     _arguments.add_release_arguments(parser)
-    _project.add_arguments(parser)
+    _arguments.add_project(parser)
     _arguments.add_column_arguments(parser)
     _arguments.add_federated_arguments(parser)
 

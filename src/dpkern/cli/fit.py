@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from dpkern._text import fold
-from dpkern.cli import _arguments, _data, _federated, _output, _project
+from dpkern._numbers import fold
+from dpkern.cli import _arguments, _data, _federated, _output
+from dpkern.cli._arguments import Project
 from dpkern.cli._output import Line, print_lines
-from dpkern.cli._project import Project
 from dpkern.cli.info import option_text
 from dpkern.data import SiloData
 from dpkern.models.hazards import DiscreteHazards
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", metavar="MODEL.npz", help="where to save the model")
     what = "where to save the certificate, that of all draws together, which verify reads"
     add("--certificate", metavar="FILE.json", help=what)
-    _project.add_arguments(parser)
+    _arguments.add_project(parser)
     runs = "runs with fresh noise (default: 1)"
     add("--draws", type=_arguments.count, default=1, metavar="R", help=runs)
     _arguments.add_data_arguments(parser, silos=1)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from dpkern._text import fold
+from dpkern._numbers import fold
 from dpkern.cli import _arguments
 from dpkern.cli._output import print_lines, terminal_width
 from dpkern.kernels import installation

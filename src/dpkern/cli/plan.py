@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dpkern._numbers import positive
 from dpkern.cli import _arguments, _data, _output
-from dpkern.cli._project import Project
+from dpkern.cli._arguments import Project
 from dpkern.data import Schema
 from dpkern.data.labels import target_bounds
 from dpkern.models.losses import LOSS_OF_TASK, LOSSES

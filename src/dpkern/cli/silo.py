@@ -8,10 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dpkern.cli import _arguments, _data, _output, _project
+from dpkern.cli import _arguments, _data, _output
+from dpkern.cli._arguments import Project
 from dpkern.cli._federated import leave_at_sigterm, plan_lines, study_lines
 from dpkern.cli._output import print_lines
-from dpkern.cli._project import Project
 from dpkern.cli.evaluate import say_scores
 from dpkern.data import SiloData
 from dpkern.evaluation import Evaluation
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "folder of this silo's keys (dpkern federation keys)"
     add("--keys", required=True, metavar="FOLDER", help=what)
     what = "accountant's file that is charged, and refuses what exceeds it (dpkern ledger)"
-    add("--ledger", metavar="FILE", help=f"{what}; {_project.FILE} may name it")
+    add("--ledger", metavar="FILE", help=f"{what}; {_arguments.PROJECT} may name it")
     what = "seconds to wait for the coordinator (default: 3600)"
     add("--deadline", type=float, default=3600.0, metavar="S", help=what)
     what = "the plan that this silo has agreed to (dpkern fit --plan); it takes part in no other"
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--journal", metavar="FILE", help=what)
     add("--out", metavar="MODEL.npz", help="where to save the model, which all parties have")
     add("--certificate", metavar="FILE.json", help="where to save the certificate")
-    _project.add_arguments(parser)
+    _arguments.add_project(parser)
     what = "connect without encryption, which is for trying out on one machine"
     add("--insecure", action="store_true", help=what)
     _arguments.add_column_arguments(parser)
@@ -109,7 +109,7 @@ def _ledger(project: Project, arguments: argparse.Namespace) -> str:
     """Return the path of the silo's ledger, which must exist."""
     ledger = project.ledger_for(arguments.ledger)
     if ledger is None:
-        raise ValueError(f"give --ledger FILE, or a ledger in {_project.FILE}")
+        raise ValueError(f"give --ledger FILE, or a ledger in {_arguments.PROJECT}")
     if not Path(ledger).exists():
         raise ValueError(f"{ledger}: no such file; dpkern ledger creates one")
     return ledger

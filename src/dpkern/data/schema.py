@@ -17,16 +17,20 @@ from numpy.typing import NDArray
 from dpkern._json import digest
 from dpkern._numbers import count, positive, refuse_unknown
 from dpkern._warn import warn
-from dpkern.data.column import KEYS, Column, Entry, assembled, blank_keys
-from dpkern.data.derived import Derived
-from dpkern.data.frames import listed, table_columns
-from dpkern.data.outside import (
+from dpkern.data.column import (
+    KEYS,
+    Column,
+    Entry,
+    assembled,
+    blank_keys,
     count_averaged,
     count_misspelt,
     count_outside,
     outside_text,
     refuse_outside,
 )
+from dpkern.data.derived import Derived
+from dpkern.data.frames import listed, table_columns
 from dpkern.data.partition import How, Seed
 from dpkern.data.silo_data import SiloData
 from dpkern.data.validation import Matrix, RowOptions, Task

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpkern._html import table
-from dpkern._numbers import inner
-from dpkern._text import aligned, rounded_up
+from dpkern._numbers import aligned, inner, rounded_up
 from dpkern._typing import FloatArray
 from dpkern.data import Schema, SiloData
 from dpkern.data.blocks import NO_TABLE, BlockRows

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpkern._html import table
+from dpkern._numbers import aligned, inner, rounded_up
 from dpkern._numbers import count as whole_number
-from dpkern._numbers import inner
-from dpkern._text import aligned, rounded_up
 from dpkern._typing import FloatArray
 from dpkern._warn import warn
 from dpkern.data import SiloData

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpkern._html import table
-from dpkern._numbers import inner
-from dpkern._text import aligned, rounded_up
+from dpkern._numbers import aligned, inner, rounded_up
 from dpkern._typing import FloatArray, IntArray
 from dpkern.data.labels import labels
 from dpkern.evaluation.evaluate import HELD_OUT, ROW_WISE, Evaluation

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from dpkern._warn import warn
 from dpkern.data import Column, OutsideWarning, Schema, SiloData
 from dpkern.data.blocks import BESIDE, Batch, data_in_blocks, read_ahead
-from dpkern.data.frames import listed, side_by_side
-from dpkern.data.outside import (
+from dpkern.data.column import (
     count_averaged,
     count_misspelt,
     count_outside,
     outside_text,
     refuse_outside,
 )
+from dpkern.data.frames import listed, side_by_side
 from dpkern.data.validation import RowOptions
 
 _FORMATS = {

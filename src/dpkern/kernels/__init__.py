@@ -49,7 +49,6 @@ from dpkern.kernels import installation  # noqa: F401, chooses the instruction s
 from dpkern.kernels._arguments import Data
 from dpkern.kernels._sweeps import PreparedSweep, ProxState
 from dpkern.kernels.admm import admm_rounds, loss_prox, prox_sweep
-from dpkern.kernels.clip import clip_and_sum
 from dpkern.kernels.descent import glm_descent
 from dpkern.kernels.glm import (
     glm_difference,
@@ -62,9 +61,9 @@ from dpkern.kernels.glm import (
 )
 from dpkern.kernels.hessian import glm_hessian, glm_hessians
 from dpkern.kernels.local_descent import glm_local_descent
+from dpkern.kernels.mechanism import clip_and_sum, gaussian, goe
 from dpkern.kernels.mlp import mlp_difference, mlp_gradient
 from dpkern.kernels.newton import line_search, newton_direction
-from dpkern.kernels.noise import gaussian, goe
 from dpkern.kernels.ordinal import ordinal_gradient
 from dpkern.kernels.prox import prox
 from dpkern.kernels.shuffle import shuffle_sum

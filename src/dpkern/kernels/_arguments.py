@@ -64,6 +64,18 @@ class Data(Protocol):
 _FLOAT64 = np.dtype(np.float64)
 
 
+def on_device(data: Data) -> "DeviceRows | None":
+    """Return the records of `data` on a card, or None."""
+    device: DeviceRows | None = getattr(data, "device", None)
+    return device
+
+
+def in_blocks(data: Data) -> "BlockSource | None":
+    """Return the blocks of `data`, or None for records in memory."""
+    blocks: BlockSource | None = getattr(data, "blocks", None)
+    return blocks
+
+
 def described(value: object) -> str:
     """Return type and shape of an argument for messages, which must not show entries."""
     if isinstance(value, np.ndarray):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpkern import _core
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import Data, FloatArray, IntArray, Rows, compiled_loss
+from dpkern.kernels._arguments import Data, FloatArray, IntArray, Rows, compiled_loss, in_blocks
 from dpkern.models.losses import Loss
 
 #: A picklable function of a block.
@@ -53,12 +53,6 @@ class BlockSource(Protocol):
         A single `Reduced` request is answered without a pass by blocks that one with the same key
         has left; another request, or none at all, ends what is kept.
         """
-
-
-def in_blocks(data: Data) -> BlockSource | None:
-    """Return the blocks of `data`, or None for records in memory."""
-    blocks: BlockSource | None = getattr(data, "blocks", None)
-    return blocks
 
 
 def totals(data: Data, *requests: Request) -> list[NDArray[Any]]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpkern import _core
-from dpkern.kernels._arguments import Data, FloatArray, IntArray, Rows
+from dpkern.kernels._arguments import FloatArray, IntArray, Rows
 from dpkern.kernels._card import THREADS, Card
 from dpkern.models.losses import Custom, Loss, get_loss
 
@@ -26,12 +26,6 @@ _BLOCKS, _LEAST, _COLUMN_THREADS, _COLUMN_RECORDS = 1056, 64, 1 << 18, 64
 
 # Numbers that are multiplied by their grid on the CPU.
 _FEW = 1 << 14
-
-
-def on_device(data: Data) -> "DeviceRows | None":
-    """Return the records of `data` on a card, or None."""
-    device: DeviceRows | None = getattr(data, "device", None)
-    return device
 
 
 def require_grids(grids: FloatArray | None) -> FloatArray:

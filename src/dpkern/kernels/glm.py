@@ -14,8 +14,8 @@ from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray, Rows, one_by_one, several_models
-from dpkern.kernels._blocks import add_gradients, block_losses, in_blocks
-from dpkern.kernels._gpu import on_device, require_grids
+from dpkern.kernels._blocks import add_gradients, block_losses
+from dpkern.kernels._gpu import require_grids
 from dpkern.kernels.grids import saturated, sum_grids
 from dpkern.models.losses import Loss, get_loss
 
@@ -37,7 +37,7 @@ def glm_margins(
     """
     w = checked.models(data, w)
     out = checked.output(out, (data.n,))
-    if (device := on_device(data)) is not None:
+    if (device := checked.on_device(data)) is not None:
         device.glm_margins(w, out)
     else:
         _core.glm_margins(data, w, out, resolve_threads(n_threads, data.X.size))
@@ -150,9 +150,9 @@ def glm_losses(
     """
     w = checked.models(data, w)
     out = checked.output(out, (data.m,))
-    if (device := on_device(data)) is not None:
+    if (device := checked.on_device(data)) is not None:
         device.glm_losses(w, get_loss(loss), out)
-    elif (blocks := in_blocks(data)) is not None:
+    elif (blocks := checked.in_blocks(data)) is not None:
         out[:] = blocks.totals([partial(block_losses, w, get_loss(loss), n_threads)])[0]
     else:
         compiled = checked.compiled_loss(loss)
@@ -218,10 +218,10 @@ def glm_gradient(
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip, saturate=saturate)
     weights = checked.silo_weights(silo_weight, data.m)
     out = checked.output(out, (data.m, data.d))
-    if (device := on_device(data)) is not None:
+    if (device := checked.on_device(data)) is not None:
         one = w[np.newaxis], get_loss(loss), np.array([clip]), require_grids(grids)[np.newaxis]
         device.glm_gradients(*one, weights, rows, out[np.newaxis])
-    elif (blocks := in_blocks(data)) is not None:
+    elif (blocks := checked.in_blocks(data)) is not None:
         one_model = w[np.newaxis], get_loss(loss), [clip], [grids]
         add_gradients(blocks, *one_model, weights, rows, n_threads, out[np.newaxis])
     else:
@@ -285,10 +285,10 @@ def glm_gradients(
     for i, (own, q) in enumerate(zip(clips.tolist(), each, strict=True)):
         grids[i] = sum_grids(q, offsets=offsets, dim=data.d, clip=own, saturate=saturate)
     weights = checked.silo_weights(silo_weight, data.m)
-    if (device := on_device(data)) is not None:
+    if (device := checked.on_device(data)) is not None:
         by_model = points.reshape(k, -1, data.d)
         device.glm_gradients(by_model, get_loss(loss), clips, grids, weights, rows, out)
-    elif (blocks := in_blocks(data)) is not None:
+    elif (blocks := checked.in_blocks(data)) is not None:
         models = points.reshape(k, -1, data.d), get_loss(loss), clips.tolist(), list(grids)
         add_gradients(blocks, *models, weights, rows, n_threads, out)
     else:

@@ -14,6 +14,7 @@ from dpkern.kernels._arguments import (
     Data,
     FloatArray,
     compiled_loss,
+    in_blocks,
     is_custom,
     models,
     one_by_one,
@@ -21,7 +22,7 @@ from dpkern.kernels._arguments import (
     several_models,
     silo_weights,
 )
-from dpkern.kernels._blocks import at_once, hessian_steps, in_blocks, rounded_once
+from dpkern.kernels._blocks import at_once, hessian_steps, rounded_once
 from dpkern.kernels.grids import hessian_row_grid, product_grids
 from dpkern.models.losses import Loss, get_loss
 

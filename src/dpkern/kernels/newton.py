@@ -9,8 +9,8 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import one_blas_thread, resolve_threads
-from dpkern.kernels._arguments import Data, FloatArray
-from dpkern.kernels._blocks import decrease_steps, in_blocks, on_grid
+from dpkern.kernels._arguments import Data, FloatArray, in_blocks
+from dpkern.kernels._blocks import decrease_steps, on_grid
 from dpkern.kernels.grids import candidate_grids, saturated
 from dpkern.models.losses import Loss, get_loss
 

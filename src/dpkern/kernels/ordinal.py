@@ -7,9 +7,7 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import count, positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import Data, FloatArray, Rows
-from dpkern.kernels._blocks import in_blocks
-from dpkern.kernels._gpu import on_device
+from dpkern.kernels._arguments import Data, FloatArray, Rows, in_blocks, on_device
 from dpkern.kernels.grids import saturated, sum_grids
 from dpkern.models.losses import Loss
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from dpkern._numbers import positive, probability
-from dpkern._text import rounded_down, rounded_up
+from dpkern._numbers import positive, probability, rounded_down, rounded_up
 from dpkern.privacy.accountant import spending_report
 from dpkern.privacy.accountant.append_only import AppendOnlyFile, Row
 from dpkern.privacy.accountant.charges import (

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from dpkern._html import table
-from dpkern._text import aligned, rounded_down, rounded_up
+from dpkern._numbers import aligned, rounded_down, rounded_up
 from dpkern.privacy.accountant.charges import Entry
 
 #: A charge, its own epsilon, and what is spent and left after it.

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from dpkern._html import folded, table
-from dpkern._text import fold, rounded_up
+from dpkern._numbers import fold, rounded_up
 
 if TYPE_CHECKING:
     from dpkern.privacy.certificate.certificate import Certificate

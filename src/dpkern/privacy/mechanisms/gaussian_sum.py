@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.kernels._blocks import MOST_STEPS, Reduced, Reduction, Request, in_blocks, totals
+from dpkern.kernels._arguments import in_blocks
+from dpkern.kernels._blocks import MOST_STEPS, Reduced, Reduction, Request, totals
 from dpkern.privacy.certificate.ledger import Release
 from dpkern.privacy.guarantees.rounding import sqrt_down, sqrt_up
 from dpkern.privacy.mechanisms.channel import Channel, largest_norm, require_share, share_std

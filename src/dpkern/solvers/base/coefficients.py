@@ -15,7 +15,7 @@ import numpy as np
 
 from dpkern import _html
 from dpkern._files import refuse_unwritable, replacing
-from dpkern._text import aligned
+from dpkern._numbers import aligned
 from dpkern._typing import FloatArray
 from dpkern.models.hazards import DiscreteHazards
 from dpkern.models.networks import MLP

@@ -11,8 +11,7 @@ import numpy as np
 import scipy
 
 from dpkern import _html
-from dpkern._numbers import did_you_mean, probability, real
-from dpkern._text import aligned
+from dpkern._numbers import aligned, did_you_mean, probability, real
 from dpkern._typing import FloatArray
 from dpkern.data import Schema, SiloData, Transform
 from dpkern.models.losses import LOSSES, Likelihood, Logistic

@@ -12,8 +12,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._numbers import count
-from dpkern._text import aligned, figure, rounded_up
+from dpkern._numbers import aligned, count, figure, rounded_up
 from dpkern._typing import FloatArray
 from dpkern.data import SiloData
 from dpkern.privacy import Budget, Certificate, compose_sequential
