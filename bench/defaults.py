@@ -140,9 +140,9 @@ class Problem:
 
 
 @functools.lru_cache(maxsize=1)
-def problem(design: str, task: str, d: int, n: int) -> Problem:
+def problem(design: str, task: str, d: int, n: int, draw: str = "") -> Problem:
     """Draw records of a design and their targets, of a linear or logistic model."""
-    rng = np.random.default_rng(zlib.crc32(f"{design} {task} {d}".encode()))
+    rng = np.random.default_rng(zlib.crc32(f"{design} {task} {d}{draw}".encode()))
     w = rng.standard_normal(d)
     X_test = DESIGNS[design](rng, _TEST, d)
     z = X_test @ w
@@ -154,7 +154,7 @@ def problem(design: str, task: str, d: int, n: int) -> Problem:
             noise = math.sqrt(1.0 - _SIGNAL**2) * rng.standard_normal(len(X))
             y = _DEVIATION * (_SIGNAL * z + noise) + (_MIDDLE if task == "offset" else 0.0)
             return np.clip(y, -1.0, 1.0)
-        rate = 0.5 if task == "balanced" else 0.05
+        rate = {"balanced": 0.5, "unbalanced": 0.11}.get(task, 0.05)
         # Logits of a normal law with deviation 2 have this mean for the stated rate.
         logits = 2.0 * z + math.log(rate / (1.0 - rate)) * math.sqrt(1.0 + 4.0 * math.pi / 8.0)
         return np.where(rng.random(len(X)) < scipy.special.expit(logits), 1.0, -1.0)
