@@ -404,7 +404,7 @@ def page(rows: _Rows, everything: _Rows) -> str:
     parts += [f"{said}\n", *_reasons(said), "## Where `plan` does not name the best\n"]
     cells, behind, beside = ahead(everything)
     counts = {"cells": cells, "behind": len(behind), "beside": len(beside)}
-    for text, listed in ((_AHEAD, behind), (_BESIDE, beside)):
+    for text, listed in ((_AHEAD, behind), (_BESIDE, beside))[: 2 if beside else 1]:
         lines = "\n".join(f"- {cell}" for cell in listed)
         parts += [wrapped(text.format(**counts)), f"{lines}\n", *_reasons(lines)]
     return "\n".join(parts)
