@@ -140,9 +140,10 @@ class Problem:
 
 
 @functools.lru_cache(maxsize=1)
-def problem(design: str, task: str, d: int, n: int, draw: str = "") -> Problem:
+def problem(design: str, task: str, d: int, n: int, *draw: int) -> Problem:
     """Draw records of a design and their targets, of a linear or logistic model."""
-    rng = np.random.default_rng(zlib.crc32(f"{design} {task} {d}{draw}".encode()))
+    seed = " ".join(map(str, (design, task, d, *draw)))
+    rng = np.random.default_rng(zlib.crc32(seed.encode()))
     w = rng.standard_normal(d)
     X_test = DESIGNS[design](rng, _TEST, d)
     z = X_test @ w
@@ -404,7 +405,7 @@ def page(rows: _Rows, everything: _Rows) -> str:
     parts += [f"{said}\n", *_reasons(said), "## Where `plan` does not name the best\n"]
     cells, behind, beside = ahead(everything)
     counts = {"cells": cells, "behind": len(behind), "beside": len(beside)}
-    for text, listed in ((_AHEAD, behind), (_BESIDE, beside))[: 2 if beside else 1]:
+    for text, listed in [(_AHEAD, behind), *([(_BESIDE, beside)] if beside else [])]:
         lines = "\n".join(f"- {cell}" for cell in listed)
         parts += [wrapped(text.format(**counts)), f"{lines}\n", *_reasons(lines)]
     return "\n".join(parts)

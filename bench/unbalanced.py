@@ -29,7 +29,7 @@ _DESIGNS, _COLUMNS, _RECORDS = ("uniform", "skewed", "correlated"), 8, 2_000
 def _problems(draws: int) -> Iterator[tuple[str, Iterator[Problem]]]:
     for design in _DESIGNS:
         how = design, "unbalanced", _COLUMNS, _RECORDS
-        yield design, (problem(*how, f" {k}") for k in range(draws))
+        yield design, (problem(*how, k) for k in range(draws))
     yield "metabric", _of_people(draws)
 
 
