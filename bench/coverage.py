@@ -7,11 +7,12 @@ Every cell draws the responses of one design R times from a stated model, or, of
 DPKERN_DATA), as many samples with replacement, and fits each with fresh noise. A cell is one line
 of JSON in --out, and one that is there is not computed again.
 
-    python -m bench.coverage --check oracle|null|silos|time [--losses ...] [--repetitions R]
+    python -m bench.coverage --check oracle|null|silos|time|forecast [--losses ...]
+        [--repetitions R]
 
 prints, of every cell, standard errors over those of an oracle with exact curvatures, whether
 p-values of a coefficient that is 0 are uniform, what `SILOS` of 37 000 records cost (--records
-37000), or the processor time of a fit over that of local_newton.
+37000), the processor time of a fit over that of local_newton, or what is expected before the fit.
 """
 
 import argparse
@@ -36,8 +37,11 @@ from numpy.typing import NDArray
 
 import dpkern as dpk
 from bench.utility_text import table, wrapped
+from dpkern.models.losses import get_loss
 from dpkern.models.ordinal import CumulativeLogit
+from dpkern.solvers.base.objective import Objective, public_numbers
 from dpkern.solvers.releases.estimation import Estimation
+from dpkern.solvers.releases.forecast import forecast
 
 FloatArray = NDArray[np.float64]
 
@@ -121,7 +125,7 @@ class Cell:
             options |= {"task": "multiclass", "classes": range(len(_CUTS) + 1), "intercept": False}
         elif self.loss in _LABELS:
             options |= {"task": "classification", "classes": (-1.0, 1.0)}
-        elif dpk.models.losses.get_loss(LOSSES[self.loss]).log_link:
+        elif get_loss(LOSSES[self.loss]).log_link:
             options |= {"task": "regression", "margin_offset": offset}
         else:
             options |= {"task": "regression", "target_bound": _TARGETS}
@@ -298,6 +302,17 @@ class Cell:
         own, other = np.median(seconds[1:], axis=0).tolist()
         return {"seconds": own, "of local_newton": other, "ratio": own / other}
 
+    def forecast(self, _: int) -> dict[str, Any]:
+        """Return what `dpkern.plan` expects of the cell; ordered classes have no forecast."""
+        if self.loss in _ORDERED:
+            return {}
+        (data, _), loss = next(self.draws(1)), get_loss(LOSSES[self.loss])
+        budget = dpk.Budget(epsilon=self.epsilon, delta=self._delta)
+        numbers = public_numbers(Objective(data, loss), budget, "central", "replace_one")
+        rate = _MEAN if self.loss in ("poisson", "negative_binomial", "cloglog") else 0.5
+        found = forecast(numbers, loss, data.n, rate, None)
+        return {"answered": found.is_answered, "width": found.growth, "noise": found.noise_ratio}
+
     @classmethod
     def _errors(cls, result: dpk.SolverResult) -> FloatArray:
         assert result.inference is not None
@@ -412,7 +427,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=1_000)
     parser.add_argument("--out", type=Path, default=Path("build/coverage"))
     parser.add_argument("--page", type=Path)
-    parser.add_argument("--check", choices=("oracle", "null", "silos", "time"))
+    parser.add_argument("--check", choices=("oracle", "null", "silos", "time", "forecast"))
     options = parser.parse_args()
     if options.check is not None:
         for cell in cells(options):
