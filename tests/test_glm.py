@@ -43,30 +43,40 @@ def test_margins_agree_with_their_reference(make, layout):
             np.testing.assert_allclose(z, by_numpy, rtol=1e-12, atol=1e-13)
 
 
-def assert_columns(data, W, n_threads=None):
-    """Products have the bits of margins at each column, without offsets; returns them."""
-    plain = replace(data, margin_offset=None)
-    with np.errstate(all="ignore"):
-        each = [kernels.glm_margins(plain, w) for w in np.ascontiguousarray(W.T)]
-    found = kernels.glm_products(data, W, n_threads=n_threads)
-    np.testing.assert_array_equal(found, np.column_stack(each))
-    return found
+NOT_READ = {"record_weight": None, "margin_offset": None}  # of products
 
 
-@pairwise("isa", "layout", k=[1, 3, 5, 12, 37])
-def test_products_have_the_bits_of_margins_and_agree_with_their_reference(make, layout, k):
+def products_alone(data, W):
+    """The products of every row with every column, each computed by itself."""
+    each = np.empty((data.n, W.shape[1]))
+    for i, k in np.ndindex(each.shape):
+        record = replace(data, X=data.X[[i]], y=data.y[[i]], offsets=[0, 1], **NOT_READ)
+        each[i, k] = kernels.glm_products(record, W[:, [k]])[0, 0]
+    return each
+
+
+@pairwise("isa", "layout", k=[1, 3, 5, 12, 25, 37])
+def test_products_agree_with_their_reference(make, layout, k):
     data = make(n=1500, **layout)
     W = np.random.default_rng(k).standard_normal((data.d, k))
+    found = kernels.glm_products(data, W)
     for n_threads in (1, 2, 5):
-        found = assert_columns(data, W, n_threads)
+        np.testing.assert_array_equal(kernels.glm_products(data, W, n_threads=n_threads), found)
     np.testing.assert_allclose(found, ref.glm_products(data, W), rtol=1e-11, atol=1e-12)
     data.row_norms = kernels.glm_norms(data)
-    np.testing.assert_array_equal(assert_columns(data, W), found)
+    np.testing.assert_array_equal(kernels.glm_products(data, W), found)
+
+
+@pairwise("isa", "layout", k=[1, 9, 24])
+def test_products_depend_on_their_row_and_column_alone(make, layout, k):
+    data = make(n=60, **layout)
+    W = np.random.default_rng(k).standard_normal((data.d, k))
+    np.testing.assert_array_equal(kernels.glm_products(data, W), products_alone(data, W))
 
 
 @pytest.mark.usefixtures("isa")
 def test_products_take_rows_of_any_length(bare_records):
-    """Also those whose norm overflows, whose products are finite or not as margins are."""
+    """Also those whose norm overflows, beside which others are what they are alone."""
     rng = np.random.default_rng(3)
     for p in (1, 7, 8, 9, 15, 16, 17, 24, 31, 33, 70):
         for k in (1, 2, 8, 9):
@@ -75,7 +85,11 @@ def test_products_take_rows_of_any_length(bare_records):
             W = rng.standard_normal((p, k))
             for w in (W, 1e-200 * W, 1e100 * W):
                 for bound in (math.inf, 2.0):
-                    assert_columns(bare_records(X, np.ones(21), [0, 2, 21], row_bound=bound), w)
+                    data = bare_records(X, np.ones(21), [0, 2, 21], row_bound=bound)
+                    found = kernels.glm_products(data, w)
+                    np.testing.assert_array_equal(found, products_alone(data, w))
+                    if bound == math.inf:
+                        np.testing.assert_allclose(found[:4], X[:4] @ w, rtol=1e-11, atol=0.0)
 
 
 def test_products_refuse_other_matrices(make):

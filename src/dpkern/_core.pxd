@@ -148,6 +148,7 @@ cdef extern from "core/dispatch.h":
         double *sums
         double *work
     intptr_t dpk_gradients_scratch(const dpk_data *data, intptr_t count) nogil
+    intptr_t dpk_products_scratch(intptr_t d, intptr_t count, int n_threads) nogil
     intptr_t dpk_kept_rows(const dpk_data *data, int64_t records, intptr_t rounds) nogil
     ctypedef struct dpk_persons:
         const int64_t *silos

@@ -128,16 +128,14 @@ def glm_gradients(data, const double[:, ::1] w, Loss loss, const double[::1] cli
 
 
 def glm_products(data, const double[:, ::1] w, double[::1] out, int n_threads):
-    """w: one row per model."""
-    cdef Models each = models_of(w)
+    """w: one row per column of the matrix."""
     cdef Records records = Records(data)
-    cdef intptr_t count = w.shape[0]
-    cdef dpk_models models = several(each, count, records.c.m, w.shape[1], None, None)
+    cdef intptr_t count = w.shape[0], d = w.shape[1]
     cdef Work work = work_of(records.offsets, records.task_rows(), 0, n_threads)
-    cdef double[::1] scratch = aligned(
-        work.c.n_threads * dpk_thread_stride(dpk_gradients_scratch(&records.c, count)))
+    cdef double[::1] scratch = aligned(dpk_products_scratch(d, count, work.c.n_threads))
     with nogil:
-        check(kernels.glm_products(&records.c, &models, &work.c, first(scratch), first(out)))
+        check(kernels.glm_products(
+            &records.c, count, &w[0, 0], &work.c, first(scratch), first(out)))
 
 
 def glm_difference(data, const double[:, ::1] w_new, const double[:, ::1] w_old, Loss loss,

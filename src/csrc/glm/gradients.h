@@ -1,4 +1,4 @@
-/* Sums of clipped gradients at several models, or products with them, in one pass over the records.
+/* Sums of clipped gradients at several models, in one pass over the records.
  *
  * Margins of a block of rows and sums over them are products of matrices, in register tiles; what
  * is computed for each record, model and coordinate, and so every bit of the sums, is that of
@@ -71,9 +71,3 @@ static inline intptr_t dpk_gradients_scratch(const dpk_data *data, intptr_t coun
  * dpk_gradients_scratch())), both aligned to a cache line. */
 dpk_status dpk_glm_gradients(const dpk_data *data, const dpk_models *models, const dpk_loss *loss,
                              const dpk_sum *sum, double *scratch, double *out);
-
-/* out: (n, count) products of the effective rows of all records with the models, with the bits of
- * dpk_glm_margins and without offsets; clips and grids of the models and sum->partial are not read;
- * scratch: as above. */
-dpk_status dpk_glm_products(const dpk_data *data, const dpk_models *models, const dpk_sum *sum,
-                            double *scratch, double *out);

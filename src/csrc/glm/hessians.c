@@ -59,7 +59,7 @@ DPK_INLINE void add_records(int form, const pass *of, int64_t begin, int64_t end
         load_rows(kind, data, first, n, &b);
         for (intptr_t r = 0; r < n; r++) {
             const row x = row_at(kind, data, b.row[r]);
-            products_of_row(kind, data, &x, 1, of->w, MODELS, z + r * MODELS);
+            sparse_dots(kind, data, &x, 1, of->w, MODELS, z + r * MODELS);
         }
         find_factors_of(of, n, &b, z, factor);
         for (intptr_t r = 0; r < n; r++) {

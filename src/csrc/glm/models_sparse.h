@@ -1,31 +1,20 @@
-/* A block of sparse rows at several models, and products of short dense ones: for every entry
- * vectors of eight models, since all models have their number of a column together in memory.
- * Models are taken four vectors at a time from margins to sums, so that of some hundred columns
- * these numbers stay in the L1 cache; two vectors at a time where registers are few. */
+/* A block of sparse rows at several models: for every entry vectors of eight models, since all
+ * models have their number of a column together in memory. Models are taken four vectors at a time
+ * from margins to sums, so that of some hundred columns these numbers stay in the L1 cache; two
+ * vectors at a time where registers are few. */
 #pragma once
 
 #include "core/variants.h"
 #include "glm/models_factors.h"
 
-/* Entry t of a row, sparse or dense, and its column. */
-DPK_INLINE double entry_of(row_kind kind, const dpk_data *data, const row *x, intptr_t t,
-                           intptr_t *column) {
-    if (kind & ROW_SPARSE)
-        return sparse_entry(kind, data, x, t, column);
-    *column = t;
-    const double v = kind & ROW_FLOAT32 ? ((const float *)x->x)[t] : ((const double *)x->x)[t];
-    return kind & ROW_MAPPED ? DPK_FMA(data->scale[t], v, data->shift[t]) : v;
-}
-
-/* Number `l` of the lanes of `dot` (dots.h): the terms t = l (mod 16) of the products of a row with
- * 8 `groups` models. In a short row there is one term at most. */
-DPK_INLINE void lane_of_products(row_kind kind, const dpk_data *data, const row *x, int is_short,
-                                 intptr_t l, int groups, const double *w, intptr_t stride,
-                                 f8 *lane) {
+/* Number `l` of the lanes of `dot` (dots.h): the terms t = l (mod 16) of the products of a sparse
+ * row with 8 `groups` models. In a short row there is one term at most. */
+DPK_INLINE void sparse_lane(row_kind kind, const dpk_data *data, const row *x, int is_short,
+                            intptr_t l, int groups, const double *w, intptr_t stride, f8 *lane) {
     EACH(g, groups) lane[g] = f8_zero();
     for (intptr_t t = l; t < x->n; t += 16) {
         intptr_t column;
-        const f8 entry = f8_set(entry_of(kind, data, x, t, &column));
+        const f8 entry = f8_set(sparse_entry(kind, data, x, t, &column));
         EACH(g, groups) lane[g] = f8_fma(entry, f8_load(w + column * stride + 8 * g), lane[g]);
         if (is_short)
             break;
@@ -38,7 +27,7 @@ DPK_INLINE void add_lanes(row_kind kind, const dpk_data *data, const row *x, int
     EACH(l, 4) {
         f8 lane[4][4];
         EACH(k, 4)
-        lane_of_products(kind, data, x, is_short, l + 4 * k, groups, w, stride, lane[k]);
+        sparse_lane(kind, data, x, is_short, l + 4 * k, groups, w, stride, lane[k]);
         EACH(g, groups)
         sum[l][g] = f8_add(f8_add(lane[0][g], lane[2][g]), f8_add(lane[1][g], lane[3][g]));
     }
@@ -46,9 +35,9 @@ DPK_INLINE void add_lanes(row_kind kind, const dpk_data *data, const row *x, int
     f8_store(z + 8 * g, f8_add(f8_add(sum[0][g], sum[2][g]), f8_add(sum[1][g], sum[3][g])));
 }
 
-/* Products of a row with 8 `groups` models, their lanes added in the order of f8_sum. */
-DPK_INLINE void products_of_row(row_kind kind, const dpk_data *data, const row *x, int groups,
-                                const double *w, intptr_t stride, double *z) {
+/* Products of a sparse row with 8 `groups` models, their lanes added in the order of f8_sum. */
+DPK_INLINE void sparse_dots(row_kind kind, const dpk_data *data, const row *x, int groups,
+                            const double *w, intptr_t stride, double *z) {
     if (x->n <= 16)
         add_lanes(kind, data, x, 1, groups, w, stride, z);
     else
@@ -61,7 +50,7 @@ DPK_INLINE void multiply(row_kind kind, int groups, const dpk_data *shared, intp
     const dpk_data copy = *shared, *const data = &copy; /* see rows.h */
     for (intptr_t r = 0; r < n; r++) {
         const row x = row_at(kind, data, b->row[r]);
-        products_of_row(kind, data, &x, groups, own->w, stride, own->z + r * 8 * groups);
+        sparse_dots(kind, data, &x, groups, own->w, stride, own->z + r * 8 * groups);
     }
 }
 
@@ -121,24 +110,24 @@ DPK_INLINE void add_up(row_kind kind, int groups, const dpk_data *shared, intptr
     }
 }
 
-/* One function for so many vectors and each of the kinds from the first on: a single one would
- * spill registers. */
-#define SPARSE_FUNCTION(name, groups, first, kinds)                                                \
+/* One function for so many vectors and each form of a sparse row, its kind but for ROW_SPARSE: a
+ * single one would spill registers. */
+#define SPARSE_FUNCTION(name, groups)                                                              \
     DPK_INLINE void name##_by_##groups(int form, const dpk_data *data, intptr_t n, const block *b, \
                                        const dpk_gradients_memory *own, intptr_t stride) {         \
-        name(form + first, groups, data, n, b, own, stride);                                       \
+        name(form | ROW_SPARSE, groups, data, n, b, own, stride);                                  \
     }                                                                                              \
-    DEFINE_VARIANTS(kinds, name##_by_##groups,                                                     \
+    DEFINE_VARIANTS(4, name##_by_##groups,                                                         \
                     (const dpk_data *data, intptr_t n, const block *b,                             \
                      const dpk_gradients_memory *own, intptr_t stride),                            \
                     data, n, b, own, stride)
-SPARSE_FUNCTION(multiply, 1, 0, 8)
-SPARSE_FUNCTION(multiply, 2, 0, 8)
-SPARSE_FUNCTION(add_up, 1, ROW_SPARSE, 4)
-SPARSE_FUNCTION(add_up, 2, ROW_SPARSE, 4)
+SPARSE_FUNCTION(multiply, 1)
+SPARSE_FUNCTION(multiply, 2)
+SPARSE_FUNCTION(add_up, 1)
+SPARSE_FUNCTION(add_up, 2)
 #if WIDTH == 8
-SPARSE_FUNCTION(multiply, 4, 0, 8)
-SPARSE_FUNCTION(add_up, 4, ROW_SPARSE, 4)
+SPARSE_FUNCTION(multiply, 4)
+SPARSE_FUNCTION(add_up, 4)
 #endif
 
 typedef void sparse_function(const dpk_data *, intptr_t, const block *,
@@ -157,22 +146,18 @@ static sparse_function *const *const multiply_by[] = {multiply_by_1_variants,
 static sparse_function *const *const add_up_by[] = {add_up_by_1_variants, add_up_by_2_variants};
 #endif
 
-/* Models that are taken together, of those that are left. */
-static inline intptr_t sparse_models(intptr_t left) {
-    return left >= SPARSE_MODELS ? SPARSE_MODELS : left >= 16 ? 16 : 8;
-}
-
 static inline void sparse_block(row_kind kind, const dpk_data *data, const dpk_loss *loss,
                                 double weight, intptr_t n, block *b,
                                 const dpk_gradients_memory *all) {
+    const int form = kind & ~ROW_SPARSE;
     const intptr_t stride = all->wide;
     for (intptr_t i = 0; i < stride;) {
         dpk_gradients_memory own = *all;
-        own.wide = sparse_models(stride - i);
+        own.wide = stride - i >= SPARSE_MODELS ? SPARSE_MODELS : stride - i >= 16 ? 16 : 8;
         own.w += i, own.acc += i, own.bias += i, own.clip += i, own.M += i;
-        multiply_by[own.wide / 16][kind](data, n, b, &own, stride);
+        multiply_by[own.wide / 16][form](data, n, b, &own, stride);
         find_model_factors(data, loss, weight, n, b, &own);
-        add_up_by[own.wide / 16][kind - ROW_SPARSE](data, n, b, &own, stride);
+        add_up_by[own.wide / 16][form](data, n, b, &own, stride);
         i += own.wide;
     }
 }

@@ -4,11 +4,10 @@
  * summed in a fixed order (product.h), and all else is done entry by entry or row by row. */
 #pragma once
 
-#include "core/variants.h"
 #include "mlp/mlp.h"
 #include "models/evaluate.h"
+#include "rows/effective.h"
 #include "simd/product.h"
-#include "rows/dots.h"
 #include "simd/vmath.h"
 
 /* Eight outputs of a layer: bias and panel of W^T, and for the backward pass their rows in the
@@ -31,28 +30,7 @@ static void pack_weights(const dpk_layer *layer, intptr_t first, int backward, c
                 k < in ? w[o * (in + 1) + k] : 0.0;
 }
 
-/* The effective row of record i, and zeros up to a multiple of eight; to: (dpk_padded(p),). */
-DPK_INLINE void load_row(row_kind kind, const dpk_data *data, int64_t i, double *to) {
-    double square;
-    const int64_t stored = data->rows ? data->rows[i] : i;
-    if (kind & ROW_SPARSE) {
-        const row r = row_at(kind, data, stored);
-        memset(to, 0, (size_t)dpk_padded(data->p) * sizeof(double));
-        for (intptr_t t = 0; t < r.n; t++) {
-            intptr_t k;
-            const double x = sparse_entry(kind, data, &r, t, &k);
-            to[k] = x;
-        }
-        square = square_of(kind, data, stored);
-    } else
-        (void)dot(kind, data, stored, NULL, NULL, &square, to);
-    if (data->row_bound < HUGE_VAL) {
-        const double ratio = row_ratio(data, norm_up(square, data->d));
-        for (intptr_t k = 0; k < data->p; k++)
-            to[k] *= ratio;
-    }
-}
-
+/* The effective rows of n records, `ld` from one to the next. */
 DPK_INLINE void load_scaled_rows(row_kind kind, const dpk_data *data, int64_t first, intptr_t n,
                                  double *to, intptr_t ld) {
     for (intptr_t i = 0; i < n; i++)

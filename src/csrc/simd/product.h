@@ -57,9 +57,9 @@ static inline const double *register_of(const double *b, intptr_t panel, intptr_
 /* C = start + A B. Rows of A and C are read and written up to the next multiple of TILE_ROWS,
  * columns of C to one of eight; a: (rows, n); b: (n, columns), panels with stride `panel`; start:
  * one row, or NULL. */
-static void multiply(intptr_t rows, intptr_t columns, intptr_t n, const double *a, intptr_t lda,
-                     const double *b, intptr_t panel, const double *start, double *c,
-                     intptr_t ldc) {
+static inline void multiply(intptr_t rows, intptr_t columns, intptr_t n, const double *a,
+                            intptr_t lda, const double *b, intptr_t panel, const double *start,
+                            double *c, intptr_t ldc) {
     const intptr_t count = dpk_padded(columns) / WIDTH;
     for (intptr_t v = 0; v < count; v += 3) {
         const intptr_t wide = count - v < 3 ? count - v : 3, k = v * WIDTH;
@@ -74,8 +74,9 @@ static void multiply(intptr_t rows, intptr_t columns, intptr_t n, const double *
 /* C += A^T B for three registers of columns of B from number v on, or what is left; C has rows of
  * its own length, and is read and written nowhere else. a: (n, rows), b: (n, columns), in panels;
  * c: (rows, columns). */
-static void add_strip(intptr_t rows, intptr_t columns, intptr_t n, const double *a,
-                      intptr_t a_panel, const double *b, intptr_t b_panel, intptr_t v, double *c) {
+static inline void add_strip(intptr_t rows, intptr_t columns, intptr_t n, const double *a,
+                             intptr_t a_panel, const double *b, intptr_t b_panel, intptr_t v,
+                             double *c) {
     const intptr_t left = columns - v * WIDTH, width = left < 3 * WIDTH ? left : 3 * WIDTH;
     const intptr_t number = (width - 1) / WIDTH;
     _Alignas(64) double part[TILE_ROWS * 3 * WIDTH] = {0.0};

@@ -59,8 +59,9 @@ def glm_products(
     Returns
     -------
     U : ndarray, shape (N, k)
-        Column i has the bits of `glm_margins` at ``W[:, i]`` without margin offsets: those of a row
-        depend on this row alone, wherever it stands. Not private.
+        Without margin offsets. Each is a chain of fused multiply-adds over the entries of its row
+        in their order: its bits depend on that row and that column alone, wherever they stand. Not
+        private.
     """
     checked.require_data(data)
     columns = checked.finite_array("W", W)
