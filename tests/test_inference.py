@@ -27,7 +27,7 @@ from dpkern.solvers.releases.estimation import (
     least_known,
     likeliest,
 )
-from dpkern.solvers.releases.estimation_sums import Scores
+from dpkern.solvers.releases.estimation_sums import Margins, Scores
 
 LOSSES = {
     "logistic": "logistic",
@@ -257,7 +257,7 @@ def test_scores_and_curvatures_reach_their_bounds_and_no_more(name):
     z = np.repeat(np.array(margins + [-z for z in margins]), 4)
     y = np.tile([-1.0, 1.0, -1.0, 1.0] if name in LABELS else [0.0, 1.0, 8.0, -1e300], len(z) // 4)
     data = silo_data(name, np.zeros((len(z), 1)), y, intercept=False, margin_offset=z)
-    s, q = Scores(np.ones(1), loss, 0.5, 1)(data)
+    s, q = Scores(Margins(np.ones(1), 1), loss, 0.5)(data)
     if name in ("squared", "huber"):
         assert np.abs(s).max() == 0.5
         assert q.max() == 1.0

@@ -34,6 +34,7 @@ from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.plan import RunPlan
 from dpkern.solvers.base.settings import estimation_clip, is_auto
 from dpkern.solvers.releases.estimation_sums import (
+    Margins,
     OfBlock,
     RecordRows,
     Rows,
@@ -189,6 +190,7 @@ class Estimation:
         self._C, self._in_units = clip, run.plan.trust == "silo" and clip < math.inf
         self._matrices: list[tuple[FloatArray, float]] = []
         self._seen: list[tuple[FloatArray, FloatArray, float]] = []
+        self._margins = Margins(np.zeros(0), self._threads)
         self._ends: list[float] = []  # variances of the noise of what steps end at, times J^2
 
     @staticmethod
@@ -485,7 +487,7 @@ class Estimation:
         if last and delta < math.inf:
             self._k = self._limit = delta
         elif mu is not None:
-            r = partial(residual_vectors, w, self._target, self._threads)
+            r = partial(residual_vectors, self._margins_at(w), self._target)
             total, std = yield Sum(RESIDUALS, r, 1, 0.5, mu)
             mean = min(max(0.5 + (float(total[0]) + std) / self._n, 1e-6), 1.0)
             times = _DEVIATIONS if last else _EARLY_DEVIATIONS
@@ -518,7 +520,13 @@ class Estimation:
         return Sum(what, rows, self.W.shape[1], self._bound, mu, outer=True)
 
     def _scores(self, w: FloatArray) -> OfBlock:
-        return Scores(w, self._loss, self._limit, self._threads)
+        return Scores(self._margins_at(w), self._loss, self._limit)
+
+    def _margins_at(self, w: FloatArray) -> Margins:
+        """Return the margins at w, which residuals and scores at one model share."""
+        if not np.array_equal(w, self._margins.w):
+            self._margins = Margins(w, self._threads)
+        return self._margins
 
 
 def labels_of_normal(

@@ -242,14 +242,27 @@ class Rows(OfBlock):
         return U, np.minimum(1.0, (bound / norms) ** 2)
 
 
+class Margins(OfBlock):
+    """The margin of every record at w, with its offset, and its target."""
+
+    @property
+    def w(self) -> FloatArray:
+        w: FloatArray = self._given[0]
+        return w
+
+    @staticmethod
+    def _of(part: Data, w: FloatArray, n_threads: int | None) -> tuple[FloatArray, FloatArray]:
+        return interruptible(kernels.glm_margins, part, w, n_threads=n_threads), part.y
+
+
 class Scores(OfBlock):
-    """phi' and phi'' of every record at w, cut to a limit, times its weight."""
+    """phi' and phi'' of every record at its margin, cut to a limit, times its weight."""
 
     @staticmethod
     def _of(
-        part: Data, w: FloatArray, loss: Loss, limit: float, n_threads: int | None
+        part: Data, margins: Margins, loss: Loss, limit: float
     ) -> tuple[FloatArray, FloatArray]:
-        z, y, weight = margins_of(part, w, n_threads), part.y, part.record_weight
+        (z, y), weight = margins(part), part.record_weight
         if isinstance(loss, Likelihood):
             _, s, q = loss_parts(y, z, loss)
             q = np.abs(s) * (1.0 - np.abs(s)) if loss.name == "logistic" else q
@@ -257,11 +270,6 @@ class Scores(OfBlock):
             r = z - y
             s, q = np.clip(r, -limit, limit), (np.abs(r) <= limit).astype(np.float64)
         return (s, q) if weight is None else (s * weight, q * weight)
-
-
-def margins_of(part: Data, w: FloatArray, n_threads: int | None) -> FloatArray:
-    found: FloatArray = interruptible(kernels.glm_margins, part, w, n_threads=n_threads)
-    return found
 
 
 def cut_rows(rows: Rows, part: Data) -> tuple[FloatArray, FloatArray]:
@@ -289,13 +297,12 @@ def score_vectors(
     return U, f * s / k
 
 
-def residual_vectors(
-    w: FloatArray, target: float, n_threads: int | None, part: Data
-) -> tuple[FloatArray, FloatArray]:
+def residual_vectors(margins: Margins, target: float, part: Data) -> tuple[FloatArray, FloatArray]:
+    z, y = margins(part)
     with np.errstate(all="ignore"):
-        z = margins_of(part, w, n_threads) - part.y
-        r: FloatArray = np.minimum(z * z / target**2, 1.0) - 0.5
-    return r[:, np.newaxis], np.ones(len(r))
+        r = z - y
+        square: FloatArray = np.minimum(r * r / target**2, 1.0) - 0.5
+    return square[:, np.newaxis], np.ones(len(r))
 
 
 def target_vectors(most: float, part: Data) -> tuple[FloatArray, FloatArray]:

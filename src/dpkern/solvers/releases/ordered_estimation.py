@@ -26,13 +26,13 @@ from dpkern.solvers.base.inference import constant_combinations
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.releases.estimation import CURVATURES, OF_RESIDUALS, Estimation
 from dpkern.solvers.releases.estimation_sums import (
+    Margins,
     OfBlock,
     RecordRows,
     Rows,
     Sum,
     Thresholds,
     Waiting,
-    margins_of,
 )
 
 CLASSES = "inference: sum of indicators of ordered classes"
@@ -208,7 +208,7 @@ class _Scores(OfBlock):
         n_threads: int | None,
     ) -> tuple[FloatArray, FloatArray]:
         p, y, weight = len(w) - T, part.y, part.record_weight
-        z = margins_of(part, np.ascontiguousarray(w[:p]), n_threads)
+        z, _ = Margins(np.ascontiguousarray(w[:p]), n_threads)(part)
         G = np.empty((len(z), T))
         for k in range(T):
             side = np.where(y > k, 1.0, -1.0)
