@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count
+from dpkern._typing import IntArray
 from dpkern._warn import warn
 from dpkern.data.blocks import AbsentRows, GivenTargets, batches_of, data_in_blocks
 from dpkern.data.frames import checked_names, column_names
@@ -275,7 +276,7 @@ class SiloData:
             m=len(offsets) - 1,
             n=n,
             n_features=n_features,
-            d=transform.d,
+            d=n_features + transform.intercept,
             intercept=transform.intercept,
             row_bound=transform.row_bound,
             target_bound=bound_y,
@@ -513,7 +514,7 @@ class SiloData:
         names, (given, y) = column_names(X), records(X, y)
         options = checked_options(options, names, given.shape[1])
         group, n = ids(groups, len(y), "groups"), len(y)
-        found = kept_rows(options.get("person"), options.get("max_records"), len(y))
+        found = _rows_of_persons(options, len(y))
         if found is not None:  # before any other order
             (given, _), y, group = gathered(given, found[0]), y[found[0]], group[found[0]]
             options = in_order(options, found[0], n)
@@ -581,7 +582,7 @@ class SiloData:
         m, min_size = count("m", m), count("min_size", min_size)
         shapes = {"two_groups": ratio, "mixed": share, "dirichlet": concentration}
         rng, task = generator(seed), options.get("task")
-        found = kept_rows(options.get("person"), options.get("max_records"), len(y))
+        found = _rows_of_persons(options, len(y))
         if found is None:
             order, sizes = partition(y, m, how, rng, min_size, shapes, task, options.get("classes"))
         else:  # persons are assigned, and not their rows
@@ -596,6 +597,12 @@ class SiloData:
             data._keep_norms()
         data._set(partition=how, notes=(*data.notes, *NOTES.get(how, ())))
         return data
+
+
+def _rows_of_persons(options: Any, n: int) -> tuple[IntArray, IntArray] | None:
+    """Return the rows that persons keep and their numbers (`kept_rows`), None without persons."""
+    person, most = options.get("person"), options.get("max_records")
+    return None if person is None and most is None else kept_rows(person, most, n)
 
 
 def refuse_other_than_silo_data(data: object) -> None:

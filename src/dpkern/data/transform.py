@@ -12,7 +12,7 @@ there is no shift, so that entries that are not stored stay 0.
 from __future__ import annotations  # help() then shows type aliases by name
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -121,18 +121,11 @@ class Transform:
             kernels.glm_margins(one_silo(self._rows(checked[rows])), w, out=out[rows])
         return out
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary of JSON types, with None for no row bound."""
-        values = asdict(self)
-        values["row_bound"] = None if math.isinf(self.row_bound) else self.row_bound
-        return values
-
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Return the transform of a dictionary from `to_dict`, also after a JSON round trip."""
-        bound, maps = values["row_bound"], {k: values[k] for k in ("scale", "shift")}
-        floats = {k: None if v is None else tuple(v) for k, v in maps.items()}
-        return cls(**values | floats | {"row_bound": math.inf if bound is None else bound})
+    def of_fields(cls, values: dict[str, Any]) -> Self:
+        """Return the transform of the fields that JSON holds, lists in the place of tuples."""
+        maps = {name: values[name] for name in ("scale", "shift")}
+        return cls(**values | {k: None if v is None else tuple(v) for k, v in maps.items()})
 
     def _check(self, X: ArrayLike) -> Any:
         checked: Any = numeric_matrix(X)

@@ -59,9 +59,8 @@ def glm_products(
     Returns
     -------
     U : ndarray, shape (N, k)
-        Without margin offsets. Each is a chain of fused multiply-adds over the entries of its row
-        in their order: its bits depend on that row and that column alone, wherever they stand. Not
-        private.
+        Without margin offsets, not private. Each is a chain of fused multiply-adds in the order of
+        its row's entries: its bits depend on this row and column alone, wherever they stand.
     """
     checked.require_data(data)
     columns = checked.finite_array("W", W)

@@ -221,7 +221,7 @@ def stored_model(
     values = {
         "intercept": intercept,
         "classes": None if classes is None else classes.tolist(),
-        "transform": transform.to_dict(),
+        "transform": asdict(transform),
         "loss": loss,
         "oracle": None if oracle is None else oracle.declaration,
         "feature_names": feature_names,

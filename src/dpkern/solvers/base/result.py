@@ -42,7 +42,7 @@ from dpkern.solvers.base.onnx_model import onnx_model
 from dpkern.solvers.base.outcome import stored_model
 from dpkern.solvers.base.pooling import combined, of_silos
 
-FORMAT = 4
+FORMAT = 5
 
 # Entries of the history from the monitor, which saved files omit if it is the training data.
 MONITORED = ("objective", "accuracy")
@@ -511,7 +511,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             history=header["history"],
             privacy=Certificate.from_dict(stored["privacy"]),
             timing={},
-            transform=Transform.from_dict(header["transform"]),
+            transform=Transform.of_fields(header["transform"]),
             oracle=None if header["oracle"] is None else load_oracle(header["oracle"]),
             feature_names=None if names is None else tuple(names),
             schema=None if header["schema"] is None else Schema.from_dict(header["schema"]),
