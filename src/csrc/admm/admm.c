@@ -56,7 +56,7 @@ static void loss_prox_task(const dpk_data *data, const dpk_loss *loss, const dpk
         scalar_prox(loss, sweep->prox_step, n, &e, NULL);
         clamp_prox_factors(&b, n, clip, length, e.t, b.s);
         memcpy(t + i, e.t, (size_t)n * sizeof(double));
-        const row_move move = {1.0, NULL, 0.0, NULL, sweep->common, X, NULL};
+        const row_move move = {.keep = 1.0, .v = sweep->common, .out = X};
         dpk_move_rows(data, &move, n, b.row, b.s);
     }
 }
@@ -176,8 +176,14 @@ static void public_task(const dpk_data *data, const dpk_loss *loss, const dpk_sw
     double *const message = space + thread_number() * dpk_thread_stride(rows * d);
     double *const moved = sum->partial + k * dpk_thread_stride(d);
     const row_move move = {
-        1.0 - 2.0 * lam, sweep->to,     magic(grid), sweep->key || data->indptr ? message : NULL,
-        sweep->common,   sweep->common, moved};
+        .keep = 1.0 - 2.0 * lam,
+        .to = sweep->to,
+        .M = magic(grid),
+        .message = sweep->key || data->indptr ? message : NULL,
+        .v = sweep->common,
+        .out = sweep->common,
+        .moved = moved,
+    };
     double length[DPK_BLOCK], s[DPK_BLOCK];
     scalar_equations e;
     block b;

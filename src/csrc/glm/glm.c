@@ -62,16 +62,17 @@ static void gradient_task(const dpk_data *data, const double *w, intptr_t w_stri
     const intptr_t d = data->d;
     const task u = task_number(data, sum, t);
     const double grid = sum->grid ? sum->grid[u.j] : 0.0;
-    dpk_gradients of = {data,
-                        w + u.j * w_stride,
-                        loss,
-                        NULL,
-                        magic(grid),
-                        inner_bound(sum->clip, grid, d),
-                        sum->silo_weight ? sum->silo_weight[u.j] : 1.0,
-                        streamed,
-                        single_rows(data, sum->clip, grid),
-                        1.0 / grid};
+    dpk_gradients of = {
+        .data = data,
+        .w = w + u.j * w_stride,
+        .loss = loss,
+        .M = magic(grid),
+        .clip = inner_bound(sum->clip, grid, d),
+        .weight = sum->silo_weight ? sum->silo_weight[u.j] : 1.0,
+        .streamed = streamed,
+        .single = single_rows(data, sum->clip, grid),
+        .steps = 1.0 / grid,
+    };
     if (of.single)
         of.clip = inner_bound_single(sum->clip, grid, d);
     dpk_earlier own;

@@ -69,12 +69,23 @@ dpk_status dpk_local_descent(const dpk_data *data, const double *w, intptr_t w_s
         double *const acc = sum->partial + thread_number() * dpk_thread_stride(2 * dpk_padded(d));
         double *const theta = acc + dpk_padded(d);
         noise_reader reader = {
-            run,      (uint64_t)j,    0.0, grid, noise + thread_number() * capacity,
-            capacity, run->steps * d, 0,   0};
-        if (run->key)
-            reader.sigma = run->sigma[j];
+            .run = run,
+            .silo = (uint64_t)j,
+            .sigma = run->key ? run->sigma[j] : 0.0,
+            .grid = grid,
+            .buffer = noise + thread_number() * capacity,
+            .capacity = capacity,
+            .end = run->steps * d,
+        };
         const dpk_gradients of = {
-            data, theta, loss, NULL, magic(grid), clip, 1.0, dpk_streamed(data, n), 0, 0.0};
+            .data = data,
+            .w = theta,
+            .loss = loss,
+            .M = magic(grid),
+            .clip = clip,
+            .weight = 1.0,
+            .streamed = dpk_streamed(data, n),
+        };
         memcpy(theta, w + j * w_stride, (size_t)d * sizeof(double));
         for (intptr_t t = 0; t < run->steps; t++) {
             const int64_t first = begin + t * run->batch;

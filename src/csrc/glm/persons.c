@@ -253,8 +253,14 @@ static void sum_persons(const person_sums *of, int64_t begin, int64_t end, doubl
     /* Persons with few records, who come first in a SiloData, need no block of whole persons. */
     while (i < end && offsets[i + 1] - offsets[i] <= of->persons->few)
         i++;
-    const dpk_gradients short_ones = {data,     of->w,      of->loss, NULL, of->M,
-                                      of->clip, of->weight, 0,        0,    0.0};
+    const dpk_gradients short_ones = {
+        .data = data,
+        .w = of->w,
+        .loss = of->loss,
+        .M = of->M,
+        .clip = of->clip,
+        .weight = of->weight,
+    };
     dpk_sum_gradients(&short_ones, offsets[begin], offsets[i], acc);
     while (i < end) {
         int64_t last = i + 1;
@@ -281,18 +287,20 @@ dpk_status dpk_glm_person_gradient(const dpk_data *data, const double *w, intptr
         double *const own =
             scratch + thread_number() * dpk_thread_stride(dpk_persons_scratch(data));
         int64_t *const lists = (int64_t *)(void *)(own + wide);
-        const person_sums of = {data,
-                                w + u.j * w_stride,
-                                loss,
-                                persons,
-                                magic(grid),
-                                inner_bound(sum->clip, grid, d),
-                                weight,
-                                grid * sqrt((double)d),
-                                weight * persons->clip / grid * (1.0 - (double)(d + 16) * 0x1p-52),
-                                own,
-                                lists,
-                                lists + wide};
+        const person_sums of = {
+            .data = data,
+            .w = w + u.j * w_stride,
+            .loss = loss,
+            .persons = persons,
+            .M = magic(grid),
+            .clip = inner_bound(sum->clip, grid, d),
+            .weight = weight,
+            .slack = grid * sqrt((double)d),
+            .limit = weight * persons->clip / grid * (1.0 - (double)(d + 16) * 0x1p-52),
+            .own = own,
+            .entry = lists,
+            .at = lists + wide,
+        };
         sum_persons(&of, u.begin, u.end, sum->partial + t * dpk_thread_stride(d));
     }
     sum_partials(sum, data->m, d, out);

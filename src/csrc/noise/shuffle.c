@@ -132,8 +132,12 @@ dpk_status dpk_shuffle_sum(const uint32_t *key, uint32_t rounding, uint32_t nois
     const int64_t tiles = TILE / (odd * d), unit = odd * (tiles > 1 ? tiles : 1);
     const int64_t units = (n + unit - 1) / unit;
     coins of = {
-        many, few, n * b >> DPK_MANY, n * b % (1 << DPK_MANY) >> DPK_FEW, n * b % (1 << DPK_FEW),
-        0};
+        .many = many,
+        .few = few,
+        .n_many = n * b >> DPK_MANY,
+        .n_few = n * b % (1 << DPK_MANY) >> DPK_FEW,
+        .single = n * b % (1 << DPK_FEW),
+    };
     of.n_words = b ? DPK_SINGLE_WORDS + of.n_many + of.n_few : 0;
     const int64_t chunks = (of.n_words + DPK_CHUNK_WORDS - 1) / DPK_CHUNK_WORDS;
     const int64_t mean = (of.n_many << (DPK_MANY - 1)) + (of.n_few << (DPK_FEW - 1));
