@@ -23,11 +23,12 @@ from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.releases import estimation
 from dpkern.solvers.releases.estimation import (
     Estimation,
+    are_hidden,
     labels_of_normal,
     least_known,
     likeliest,
 )
-from dpkern.solvers.releases.estimation_sums import Margins, Scores
+from dpkern.solvers.releases.estimation_sums import Margins, Rows, Scores, Slack
 
 LOSSES = {
     "logistic": "logistic",
@@ -265,6 +266,49 @@ def test_scores_and_curvatures_reach_their_bounds_and_no_more(name):
     assert q.min() >= 0.0
     assert 0.99 * loss.smoothness < q.max() <= loss.smoothness
     assert 0.99 * loss.lipschitz < np.abs(s).max() <= loss.lipschitz
+
+
+def test_scores_of_least_squares_are_bounded_with_their_rows():
+    """Short rows have larger residuals, so that scores are as long as the bound, and no longer."""
+    rng, C, k = np.random.default_rng(0), 2.0, 0.5
+    X = rng.standard_normal((4_000, 3)) * 10.0 ** rng.uniform(-6.0, 6.0, (4_000, 1))
+    y = rng.standard_normal(4_000) * 10.0 ** rng.uniform(-4.0, 12.0, 4_000)
+    data = silo_data("squared", X, y, intercept=False, feature_range=None, row_bound=math.inf)
+    rows = Rows(np.eye(3), C, 1)
+    scores = Scores(Margins(np.zeros(3), 1), get_loss("squared"), k, Slack(rows, C, 1))
+    (U, f), (s, q) = rows(data), scores(data)
+    lengths = [np.linalg.norm(U, axis=1) * np.abs(v) for v in (f * s / k, f * data.y / k)]
+    assert lengths[0].max() <= C * (1.0 + 1e-14)
+    within = lengths[1] <= C * (1.0 - 1e-14)
+    assert 0.2 < within.mean() < 0.9
+    np.testing.assert_array_equal(s[within], -data.y[within])
+    np.testing.assert_array_equal(q, within)
+    np.testing.assert_allclose(lengths[0][~within], C, rtol=1e-14)
+    assert np.abs(s).max() > 4 * k
+
+
+def test_few_directions_are_known_by_twice_the_floor():
+    for values, hidden in (
+        ([0.1, 0.1, 5.0, 5.0], 4),
+        ([0.1, 0.1, 6.0, 6.0], 2),
+        ([0.1, 5.0, 5.0, 5.0], 1),
+        ([3.0, 3.0, 5.0, 5.0], 0),
+    ):
+        assert np.sum(are_hidden(np.array(values), 3.0)) == hidden
+
+
+def test_least_squares_keep_the_means_of_skewed_errors():
+    """Residuals cut to four deviations would move the intercept by two standard errors."""
+    scores = []
+    for k in range(8):
+        rng = np.random.default_rng(k)
+        X = rng.uniform(-1.0, 1.0, (50_000, 3))
+        errors = np.exp(0.8 * rng.standard_normal(len(X))) - math.exp(0.32)
+        y = np.clip(X @ [1.0, -0.5, 0.3] + errors, -60.0, 60.0)
+        budget = dpk.Budget(epsilon=3.0, delta=1e-6)
+        result = fit("squared", X, y, budget=budget, rng=k, target_bound=60.0)
+        scores.append(z_scores(result, [0.0, 1.0, -0.5, 0.3]))
+    assert np.abs(np.mean(scores, axis=0)).max() < 1.2
 
 
 def test_a_row_is_whitened_by_itself_to_the_bit(replay):
@@ -602,6 +646,17 @@ def test_noise_is_for_rows_as_long_as_they_can_be():
     np.testing.assert_allclose(*stds, rtol=0.1)
 
 
+def test_weights_move_the_estimate_of_a_wrong_model_little():
+    """Of a cubic, fitted by a line: a bound of 3.2 d would move it by three standard errors."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (10_000, 3)) * rng.choice([0.3, 1.0], (10_000, 1), p=[0.8, 0.2])
+    y = X @ [1.0, -0.5, 0.0] + 1.5 * X[:, 0] ** 3 + 0.4 * rng.standard_normal(len(X))
+    truth = [row.estimate for row in fit("huber", X, y, budget=None).summary()]
+    budget = dpk.Budget(epsilon=1.0, delta=1e-6)
+    scores = [z_scores(fit("huber", X, y, budget=budget, rng=k), truth) for k in range(20)]
+    assert np.abs(np.mean(scores, axis=0)).max() < 2.3
+
+
 def test_methods_say_what_standard_errors_are():
     text = fit("logistic", *records("logistic")).methods()
     assert "No gradient was clipped" in text
@@ -619,6 +674,19 @@ def test_few_records_have_no_standard_errors():
     summary = fit("logistic", X, y).summary()
     assert all(math.isnan(row.std_error) and math.isnan(row.low) for row in summary)
     assert "nan" not in str(summary)
+
+
+def test_few_directions_among_many_unknown_have_no_errors():
+    """Of levels in 1000 records: what is seen of them depends on coefficients that are not."""
+    rng, shares = np.random.default_rng(0), np.array([8.0, 4.0, 2.0, 1.0, 1.0]) / 16.0
+    answered = []
+    for k in range(20):
+        X = (rng.choice(5, 1000, p=shares)[:, np.newaxis] == np.arange(4)).astype(float)
+        y = np.where(rng.random(1000) < scipy.special.expit(X @ [1.0, -0.5, 0.3, -1.0]), 1.0, -1.0)
+        budget, how = dpk.Budget(epsilon=0.3, delta=1e-6), {"row_bound": math.sqrt(2.0)}
+        result = fit("logistic", X, y, budget=budget, rng=k, feature_range=None, **how)
+        answered += [math.isfinite(row.std_error) for row in result.summary()]
+    assert not any(answered)
 
 
 @for_each("stds", [0.4, 1.0, 1.7, 2.5, 5.9, 6.5, 40.0])
@@ -715,6 +783,25 @@ def test_intervals_cover_where_curvatures_are_hardly_seen():
     answered = np.isfinite(scores)
     assert answered.mean() >= 0.6
     assert 0.92 <= (np.abs(scores) <= 1.96)[answered].mean() <= 0.99
+
+
+@pytest.mark.statistical
+def test_intervals_cover_where_noise_spreads_all_curvatures():
+    """Of 20 columns of a small part of their range, whose curvatures are ten stds of the noise."""
+    rng = np.random.default_rng(0)
+    X, w = (
+        np.minimum(rng.gamma(3.0, 1.0, (10_000, 19)) / 15.0, 2.0) - 1.0,
+        np.linspace(1.0, -1.0, 19),
+    )
+    scores = []
+    for k in range(30):
+        y = 2.0 * X @ w + 0.75 * rng.standard_normal(len(X))
+        budget = dpk.Budget(epsilon=3.0, delta=1e-6)
+        result = fit("squared", X, y, budget=budget, rng=k, target_bound=8.0)
+        scores.append(z_scores(result, [0.0, *(2.0 * w)]))
+    answered = np.isfinite(scores)
+    assert answered.mean() >= 0.8
+    assert 0.945 <= (np.abs(scores) <= 1.96)[answered].mean() <= 0.99
 
 
 @for_each("name", ["logistic", "huber"])

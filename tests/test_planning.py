@@ -294,6 +294,12 @@ def test_forecast_growth_is_that_of_fits(loss, epsilon):
     assert found.growth == pytest.approx(np.median(growth), rel=0.2)
 
 
+def test_the_forecast_allows_for_columns_of_a_small_part_of_their_range():
+    """Gamma columns of the grid of coverage have a fifth of the usual variance."""
+    assert forecast(10_000, epsilon=0.3, loss="squared").noise_ratio > 0.3
+    assert forecast(10_000, 20, epsilon=3.0, loss="huber").noise_ratio > 0.3
+
+
 def test_forecast_says_how_many_records_are_needed():
     few = forecast(1000)
     assert not few.is_answered

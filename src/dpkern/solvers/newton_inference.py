@@ -26,11 +26,12 @@ the mean of squares. And where g_t says that the last long step went beyond the 
 and the next one would go back by more than half of it, J has in its direction at least the
 curvature between the two, by which g changed. phi' is bounded by k: of a likelihood by the loss's
 own bound, 1 of the logistic loss and of the Poisson loss the larger one of its largest mean and
-target, of Huber's loss by delta, and of the squared loss by four released standard deviations of
-residuals. V has a sandwich, which holds where a likelihood is wrong. Weights multiply phi' and
-phi'', and offsets are added to z alone. How good W is changes the noise, and not what is estimated;
-where f_i < 1 and the model is wrong, the estimand is that of the weighted records. Under silo trust
-every silo does all of this by itself, and coefficients are means of the silos', by precision.
+target, of Huber's loss by delta, and of the squared loss by k C / |f u|, k at most three released
+standard deviations of residuals, so that |f phi' u| <= k C. V has a sandwich, which holds where a
+likelihood is wrong. Weights multiply phi' and phi'', and offsets are added to z alone. How good W
+is changes the noise, and not what is estimated; where f_i < 1 and the model is wrong, the estimand
+is that of the weighted records. Under silo trust every silo does all of this by itself, and
+coefficients are means of the silos', by precision.
 """
 
 import numpy as np

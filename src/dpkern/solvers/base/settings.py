@@ -562,9 +562,11 @@ def estimation_clip(n: float, mu: float, dim: int, *, labels: bool, log_link: bo
     if log_link:  # counts, whose scores have a bound far above their size
         return math.sqrt(d * min(max(_LONG_COUNTS * mu**2 * n / d, _LEAST_LONG_COUNTS), 16.0))
     by_scores = 0.02 * mu**2 * n / d
-    by_curvatures = 0.011 * mu * n / d**1.5
-    if labels:  # curvatures over the largest one, in the mean and in the least direction
-        by_curvatures = max(min(0.8 * by_curvatures, 3.0), 0.5 * by_curvatures)
-    # Below 4, weights change what a model that is wrong estimates: for curvatures alone.
+    # Squared norms of rows are less spread about d, the more columns there are. The curvatures of
+    # labels, over the largest one, are smaller.
+    by_curvatures = 0.025 * mu * n / d**1.75
+    short, long = (0.8, 0.33) if labels else (1.0, 0.65)
+    # Below 4, weights change what a model that is wrong estimates, more than noise moves it.
+    by_curvatures = max(min(short * by_curvatures, 4.0), long * by_curvatures)
     c = min(max(min(max(by_scores, 4.0), by_curvatures), 1.5), 16.0)
     return math.sqrt(c * d)

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from dpkern._typing import FloatArray
 from dpkern.kernels.glm import loss_derivatives
@@ -39,6 +40,7 @@ from dpkern.solvers.releases.estimation_sums import (
     RecordRows,
     Rows,
     Scores,
+    Slack,
     Sum,
     Waiting,
     curvature_rows,
@@ -56,15 +58,18 @@ _SHARES = (0.03, 0.05, 0.06, 0.02, 0.04, 0.2, 0.6)
 _MEANS, _ROWS, _WHITENED, OF_RESIDUALS, _SQUARES = range(5)  # their places
 # Of curvatures, of which the first step has none, and of scores the parts of the last two steps;
 # those before them have equal parts of the rest.
-_CURVATURES, _SCORES = (0.2, 0.5), (0.2, 0.5)
+_CURVATURES, _SCORES = (0.25, 0.5), (0.2, 0.5)
 # Rows of the second geometry are cut to so many times the square root of the dimension, at least.
 GEOMETRY = 1.25
-# Residuals of least squares are cut to so many standard deviations, and before that to so many.
-_DEVIATIONS, _EARLY_DEVIATIONS = 4.0, 3.0
+# Scores of least squares are cut to that of a residual of so many standard deviations and a row as
+# long as the bound, and of so many and a row as long as rows are in the mean.
+DEVIATIONS, DEVIATIONS_OF_USUAL = 3.0, 8.0
 # Spectral norms of the noise below which an eigenvalue counts as that, of the geometry and of J,
 # whose direction is then unknown; stds of it below which one of J does, however few there are; and
 # the least part of that floor that an eigenvalue above is taken for.
 FLOOR, _FLOOR_OF_J, _LEAST_FLOOR, _LEAST_LEFT = 2.0, 1.5, 3.0, 0.2
+# How many of these floors known eigenvalues are, at least, where many directions are not known.
+_OF_FEW = 2.0
 # The least part of an eigenvalue's floor that the first steps take, and the deviations beyond which
 # a score at the last step says that the steps before have not come near; and those up to which a
 # step goes to the mean of two ends.
@@ -94,7 +99,7 @@ _OF_NORMAL = 0.7
 _LARGEST_MEAN = 1e30
 # And the share of their trace by which curvatures may change at the last step: those of counts
 # change by as much as the means, of which noise in the step before moves all.
-_MOVING, _MOVING_COUNTS = 0.1, 0.2
+_MOVING, _MOVING_COUNTS = 0.2, 0.4
 
 MEANS = "inference: sum of rows"
 ROWS = "inference: sum of outer products of rows"
@@ -212,6 +217,7 @@ class Estimation:
         W, J, self._stretch = yield from self._geometry()
         self.W, self._bound = W / unit, self._C / unit
         self._rows = self._rows_of(self.W, self._bound)
+        self._slack = Slack(self._rows, self._bound, self._threads)
         penalty = objective.l2 * self._n * objective.penalized
         self._penalty = (self.W.T * penalty) @ self.W
         self._of_rows = J / unit**2  # their second moments, as far as these are seen
@@ -254,7 +260,7 @@ class Estimation:
         inverse = _inverse(self._J + self._seen_on_the_way(), self._floor())
         # Where the noise of the two last steps explains the score, the ends differ by noise alone.
         near = t > 1 and bool(np.all(g * g <= _NEAR**2 * (self._ends[-1] + (self._k * std) ** 2)))
-        end, _, s2 = _combined(self._seen if near else self._seen[-1:], inverse)
+        end, s2 = _combined(self._seen if near else self._seen[-1:], inverse)
         self._ends, direction = [*self._ends[-1:], s2], theta - end
         if t == 0 and self._data.intercept:
             if isinstance(self._loss, BinaryLikelihood):
@@ -372,7 +378,7 @@ class Estimation:
     def estimate(self) -> Waiting[tuple[FloatArray, Inference]]:
         """Release squared scores, and return the estimate w with its covariance."""
         run, W, s_J = self._run, self.W, self._std
-        theta, share, s2 = _combined(self._seen, _inverse(self._J, self._least_known()))
+        theta, s2 = _combined(self._seen, _inverse(self._J, self._least_known()))
         last = self._seen[-1][0]
         step = last - theta
         if (shortened := self._within(last, step)) is not step:
@@ -388,8 +394,9 @@ class Estimation:
         sandwich = inverse @ (k**2 * _shrunk(Q, s_Q, of_model)) @ inverse
         # The noise of J leaves a part of the error before the last step.
         before = sandwich + self._ends[0] * inverse @ inverse
-        noise = s2 * inverse @ inverse + inverse @ self._known_noise(theta) @ inverse
-        noise += share**2 * inverse @ _squared_noise(before, s_J) @ inverse
+        # That of the last scores does not depend on E, and goes through the inverse of J + E.
+        noise = s2 * final @ final + inverse @ self._known_noise(theta) @ inverse
+        noise += inverse @ _squared_noise(before, s_J) @ inverse
         if is_noisy := run.plan.budget is not None:
             noise += known * self._of_moves(known, values, before) @ known.T
         size = self._stretch / self._unit(self._C)  # of a row, in the mean
@@ -426,7 +433,7 @@ class Estimation:
         """Return the directions that are known, with their eigenvalues of J, and those whose
         curvature may be noise or that have not converged, as columns."""
         values, vectors = np.linalg.eigh(self._J)
-        hidden = values < self._least_known()
+        hidden = are_hidden(values, self._least_known())
         if self._run.plan.budget is None:
             unit = self._k if self._run.objective.has_units else 1.0
             moved = np.abs(vectors.T @ step) * np.sqrt(np.maximum(values, 0.0) / self._top)
@@ -482,7 +489,7 @@ class Estimation:
         return total
 
     def _limit_residuals(self, w: FloatArray, *, last: bool) -> Waiting[None]:
-        """Cut residuals to a few of their released standard deviations, or to Huber's delta."""
+        """Bound scores by a few released standard deviations of residuals, or by Huber's delta."""
         mu, delta = self._mus[OF_RESIDUALS], getattr(self._loss, "delta", math.inf)
         if last and delta < math.inf:
             self._k = self._limit = delta
@@ -490,7 +497,10 @@ class Estimation:
             r = partial(residual_vectors, self._margins_at(w), self._target)
             total, std = yield Sum(RESIDUALS, r, 1, 0.5, mu)
             mean = min(max(0.5 + (float(total[0]) + std) / self._n, 1e-6), 1.0)
-            times = _DEVIATIONS if last else _EARLY_DEVIATIONS
+            times = DEVIATIONS
+            if delta == math.inf:
+                usual = self._stretch * math.sqrt(self.W.shape[1])
+                times = min(times, DEVIATIONS_OF_USUAL * usual / self._C)
             k = min(times * math.sqrt(mean), 1.0) * self._target
             self._k = self._limit = max(k, delta) if delta < math.inf else k
 
@@ -520,7 +530,9 @@ class Estimation:
         return Sum(what, rows, self.W.shape[1], self._bound, mu, outer=True)
 
     def _scores(self, w: FloatArray) -> OfBlock:
-        return Scores(self._margins_at(w), self._loss, self._limit)
+        of_score = isinstance(self._loss, Squared) and self._limit < math.inf
+        slack = self._slack if of_score else None
+        return Scores(self._margins_at(w), self._loss, self._limit, slack)
 
     def _margins_at(self, w: FloatArray) -> Margins:
         """Return the margins at w, which residuals and scores at one model share."""
@@ -606,6 +618,16 @@ def least_known(values: FloatArray, std: float) -> float:
     return norm_of_noise(std, k)
 
 
+def are_hidden(values: FloatArray, least: float) -> NDArray[np.bool_]:
+    """Return which directions of these eigenvalues are unknown: below `least`, or twice that.
+
+    Where more than a third are, theta is far from what is estimated in many directions, and what is
+    seen of the others is seen elsewhere.
+    """
+    hidden = values < least
+    return values < _OF_FEW * least if 3 * np.sum(hidden) > len(values) else hidden
+
+
 def likeliest(values: FloatArray, least: float, std: float) -> FloatArray:
     """Return the eigenvalues under which these are likeliest, of those above `least`.
 
@@ -648,13 +670,13 @@ def _squared_noise(A: FloatArray, std: float) -> FloatArray:
 
 def _combined(
     seen: list[tuple[FloatArray, FloatArray, float]], inverse: FloatArray
-) -> tuple[FloatArray, float, float]:
-    """Return the mean of the last Newton steps' ends, the weight of the last, and s^2."""
+) -> tuple[FloatArray, float]:
+    """Return the mean of the last Newton steps' ends, and s^2."""
     ends = [theta - inverse @ g for theta, g, _ in seen]
     stds = [std for _, _, std in seen]
     if stds[-1] == 0.0 or len(stds) == 1:
-        return ends[-1], 1.0, stds[-1] ** 2
+        return ends[-1], stds[-1] ** 2
     weights = np.array([1.0 / std**2 for std in stds])
     weights /= weights.sum()
     variance = float(np.sum((weights * stds) ** 2))
-    return weights[0] * ends[0] + weights[1] * ends[1], float(weights[1]), variance
+    return weights[0] * ends[0] + weights[1] * ends[1], variance

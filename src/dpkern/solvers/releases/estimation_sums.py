@@ -242,6 +242,17 @@ class Rows(OfBlock):
         return U, np.minimum(1.0, (bound / norms) ** 2)
 
 
+class Slack(OfBlock):
+    """How many times as long as a row times its weight may be, at least 1, and that weight."""
+
+    @staticmethod
+    def _of(
+        part: Data, rows: Rows, bound: float, n_threads: int | None
+    ) -> tuple[FloatArray, FloatArray]:
+        U, f = rows(part)
+        return bound / (f * kernels.glm_norms(one_silo(U), n_threads=n_threads)), f
+
+
 class Margins(OfBlock):
     """The margin of every record at w, with its offset, and its target."""
 
@@ -256,19 +267,23 @@ class Margins(OfBlock):
 
 
 class Scores(OfBlock):
-    """phi' and phi'' of every record at its margin, cut to a limit, times its weight."""
+    """phi' and phi'' of every record at its margin, times its weight.
+
+    Residuals are cut to a limit, or, with the slack of rows, where the record's score is as long as
+    that of a row as long as the bound and a residual of the limit.
+    """
 
     @staticmethod
     def _of(
-        part: Data, margins: Margins, loss: Loss, limit: float
+        part: Data, margins: Margins, loss: Loss, limit: float, slack: Slack | None = None
     ) -> tuple[FloatArray, FloatArray]:
         (z, y), weight = margins(part), part.record_weight
         if isinstance(loss, Likelihood):
             _, s, q = loss_parts(y, z, loss)
             q = np.abs(s) * (1.0 - np.abs(s)) if loss.name == "logistic" else q
         else:
-            r = z - y
-            s, q = np.clip(r, -limit, limit), (np.abs(r) <= limit).astype(np.float64)
+            r, most = z - y, limit if slack is None else limit * slack(part)[0]
+            s, q = np.clip(r, -most, most), (np.abs(r) <= most).astype(np.float64)
         return (s, q) if weight is None else (s * weight, q * weight)
 
 

@@ -10,16 +10,22 @@ from dpkern.models.losses import BinaryLikelihood, Likelihood, LogLink, Loss, Ne
 from dpkern.privacy import Budget
 from dpkern.solvers.base.objective import PublicNumbers
 from dpkern.solvers.base.settings import estimation
-from dpkern.solvers.releases.estimation import FLOOR, GEOMETRY, divided
+from dpkern.solvers.releases.estimation import (
+    DEVIATIONS,
+    DEVIATIONS_OF_USUAL,
+    FLOOR,
+    GEOMETRY,
+    divided,
+)
 
 # Of a loss: k^2 over the mean squared score, and the mean of phi'' over its largest value, of a
 # label by its variance: squared scores of Huber's loss with residuals of deviation delta / 1.3.
-_SQUARED_BOUND = {"huber": 2.4, "squared": 16.0}
+_SQUARED_BOUND = {"huber": 2.4, "squared": DEVIATIONS**2}
 _CURVATURE = {"huber": 0.8, "squared": 1.0}
 _OF_VARIANCE = 0.7  # mean variance of a label at its risk, over that at the mean risk
 # The least eigenvalue of the covariance of rows, over R^2 / d, and of the curvature over its mean,
 # of labels and others: columns that use the stated ranges, and are not far from independent.
-_SPREAD, _LEAST = 0.06, (0.5, 0.67)
+_SPREAD, _LEAST = 0.045, (0.5, 0.67)
 # Noise beyond which less than 95 % of coefficients are expected to be answered.
 _ANSWERED = 0.5
 
@@ -162,6 +168,8 @@ def _expected(
         floor = FLOOR * root * norm * math.sqrt(2.0 * d)
         seen = min(seen * n * (mu or math.inf) / floor, 1.0)
     bound = min(bound, seen / least)
+    if loss.name == "squared":
+        q *= max(bound * (DEVIATIONS / DEVIATIONS_OF_USUAL) ** 2 / d, 1.0)
     J, Q = n * h * seen, n * q * seen
     precisions = [(mu or math.inf) ** 2 / (unit**2 * bound) for mu in scores[-2:]]
     total = (mu**2 for mu in curvatures[-2:] if mu)
