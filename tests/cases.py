@@ -35,6 +35,12 @@ class KeysOfTests:
 KEYS = KeysOfTests()
 
 
+class Chosen:
+    """Which cases of a test run: those whose names hold the text of `--cases`."""
+
+    text = ""
+
+
 def name_case(names, values, number, ids):
     """What a case is called in an error: as pytest calls it."""
     if ids is not None and not callable(ids):
@@ -93,7 +99,10 @@ def for_each(names, cases, ids=None):
         def run(**fixtures):
             __tracebackhide__ = True
             failed, skipped, item = [], [], KEYS.name
-            for number, (name, case) in enumerate(cases):
+            chosen = [(k, *case) for k, case in enumerate(cases) if Chosen.text in case[0]]
+            if not chosen:
+                pytest.skip(f"no case has {Chosen.text!r} in its name")
+            for number, name, case in chosen:
                 KEYS.restart(f"{item}[{name}]")
                 try:
                     with own_fixtures(fixtures, number) as own:
@@ -106,7 +115,7 @@ def for_each(names, cases, ids=None):
                 error = failed[0][1]
                 error.add_note(f"failed for {', '.join(name for name, _ in failed)}")
                 raise error
-            if len(skipped) == len(cases):
+            if len(skipped) == len(chosen):
                 raise skipped[0]
 
         given = inspect.signature(test).parameters

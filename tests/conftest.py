@@ -13,7 +13,7 @@ import hypothesis
 import numpy as np
 import pytest
 import scipy.sparse
-from cases import KEYS
+from cases import KEYS, Chosen
 from makers import spy_on
 
 from dpkern import _core, stream
@@ -106,6 +106,14 @@ def make_records(
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks deselect
+def pytest_addoption(parser):
+    parser.addoption("--cases", metavar="TEXT", default="", help="of `for_each`, those named so")
+
+
+def pytest_configure(config):
+    Chosen.text = config.getoption("--cases")
+
+
 def pytest_collection_modifyitems(items):
     """Mark the cases of instruction sets other than the best one and the portable one."""
     others = set(_core.isa_names()[1:]) - {"base"}
