@@ -253,14 +253,8 @@ static void sum_persons(const person_sums *of, int64_t begin, int64_t end, doubl
     /* Persons with few records, who come first in a SiloData, need no block of whole persons. */
     while (i < end && offsets[i + 1] - offsets[i] <= of->persons->few)
         i++;
-    const dpk_gradients short_ones = {
-        .data = data,
-        .w = of->w,
-        .loss = of->loss,
-        .M = of->M,
-        .clip = of->clip,
-        .weight = of->weight,
-    };
+    dpk_gradients short_ones = {.data = data, .w = of->w, .loss = of->loss};
+    short_ones.M = of->M, short_ones.clip = of->clip, short_ones.weight = of->weight;
     dpk_sum_gradients(&short_ones, offsets[begin], offsets[i], acc);
     while (i < end) {
         int64_t last = i + 1;
@@ -287,20 +281,11 @@ dpk_status dpk_glm_person_gradient(const dpk_data *data, const double *w, intptr
         double *const own =
             scratch + thread_number() * dpk_thread_stride(dpk_persons_scratch(data));
         int64_t *const lists = (int64_t *)(void *)(own + wide);
-        const person_sums of = {
-            .data = data,
-            .w = w + u.j * w_stride,
-            .loss = loss,
-            .persons = persons,
-            .M = magic(grid),
-            .clip = inner_bound(sum->clip, grid, d),
-            .weight = weight,
-            .slack = grid * sqrt((double)d),
-            .limit = weight * persons->clip / grid * (1.0 - (double)(d + 16) * 0x1p-52),
-            .own = own,
-            .entry = lists,
-            .at = lists + wide,
-        };
+        person_sums of = {.data = data, .loss = loss, .persons = persons, .weight = weight};
+        of.w = w + u.j * w_stride, of.M = magic(grid);
+        of.clip = inner_bound(sum->clip, grid, d), of.slack = grid * sqrt((double)d);
+        of.limit = weight * persons->clip / grid * (1.0 - (double)(d + 16) * 0x1p-52);
+        of.own = own, of.entry = lists, of.at = lists + wide;
         sum_persons(&of, u.begin, u.end, sum->partial + t * dpk_thread_stride(d));
     }
     sum_partials(sum, data->m, d, out);

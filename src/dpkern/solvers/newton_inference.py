@@ -57,8 +57,7 @@ async def newton_inference(run: Run, *, rounds: Count = AUTO) -> SolverResult:
     The result has the covariance of its coefficients, `SolverResult.inference`, and a table of
     them, `SolverResult.summary`: under silo trust the meta-analysis of the silos' own estimates.
     The argument `clip` is C, the bound of a whitened row: "auto" is as large as the noise permits,
-    between sqrt(1.5 d) and 4 sqrt(d), of every silo by its own number of records under silo trust,
-    and infinite without a budget.
+    between sqrt(1.5 d) and 4 sqrt(d), of each silo by its records, and infinite without a budget.
 
     Parameters
     ----------
