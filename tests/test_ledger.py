@@ -23,9 +23,11 @@ from dpkern.privacy import (
     gdp_delta,
     gdp_epsilon,
 )
+from dpkern.privacy.certificate import composition
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.certificate.serialization import digest
 from dpkern.privacy.guarantees.gdp import GaussianDP
+from dpkern.privacy.guarantees.selection import Selection
 
 positive = st.floats(1e-100, 1e100)
 grids = st.integers(-400, 400).map(lambda e: 2.0**e)
@@ -730,3 +732,11 @@ def test_mu_of_every_silo():
         with pytest.raises(ValueError, match="mu_of_silos is for one record and one run"):
             _ = other.mu_of_silos
     assert a_certificate(a_release(std=None)).mu_of_silos == (math.inf,)
+
+
+@for_each("parallel", [False, True])
+def test_a_guarantee_without_a_rule_of_composition_is_refused(parallel):
+    """It is not left out of the total."""
+    others = [GaussianDP(mu=0.5), Selection.of_mean(5.0, eta=0.0, mu=0.1)]
+    with pytest.raises(ValueError, match="to compose, got Selection"):
+        composition._together(others, parallel=parallel)

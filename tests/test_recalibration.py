@@ -576,6 +576,15 @@ def targets(n=3000, m=1, middle=6.0, seed=0, **options):
     return dpk.SiloData.split(X, y, m=m, target_bound=10.0, seed=0, **(how | options))
 
 
+def test_a_solver_that_leaves_its_first_release_out_is_refused(monkeypatch):
+    """Else a part of the budget would be charged for a release that is never made."""
+    monkeypatch.setattr(Run, "first_model", lambda run: run.objective.start())
+    with pytest.raises(RuntimeError, match=r"gradient_descent must begin with run.first_model\(\)"):
+        dpk.solve("gradient_descent", targets(), budget=BUDGET, loss="squared", rng=1)
+    data = targets(intercept=False)  # which have none
+    dpk.solve("gradient_descent", data, budget=BUDGET, loss="squared", rng=1)
+
+
 ITERATIVE = (
     "gradient_descent", "federated_gd", "wd_dp", "output_perturbation", "local_newton",
     "double_noise_newton", "ridge", "admm", "fixed_point", "prox_sgd", "prox_svrg", "prox_pl_svrg",

@@ -241,6 +241,8 @@ class Spending:
                 others.append(one.selection)
             elif one.zcdp is not None:
                 rho += Fraction(one.zcdp)
+            elif not isinstance(one.guarantee, GaussianDP):
+                raise ValueError(f"certificates must have a mu or a rho, got {one.guarantee!r}")
             elif one.amplified:
                 secret = SecretSamples.of(one.releases, one.neighbours, one.n_draws)
                 samples.append((secret.silos, Fraction(one.mu) ** 2))

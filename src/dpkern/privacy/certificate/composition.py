@@ -54,6 +54,12 @@ def _together(guarantees: list[Guarantee], *, parallel: bool) -> Guarantee:
     """Return the guarantee of releases about the same records, or about disjoint ones."""
     if NO_GUARANTEE in guarantees:
         return NO_GUARANTEE
+    for one in guarantees:
+        if not isinstance(one, GaussianDP | ConcentratedDP | ObjectivePerturbation):
+            raise ValueError(
+                "certificates must have a mu, a rho or a perturbed objective to compose, got "
+                f"{one!r}: add its epsilon and delta to those of the others"
+            )
     mus = [g.mu for g in guarantees if isinstance(g, GaussianDP)]
     minimisers = [g for g in guarantees if isinstance(g, ObjectivePerturbation)]
     if parallel:

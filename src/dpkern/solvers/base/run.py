@@ -106,7 +106,7 @@ class Run(AbstractContextManager["Run"]):
             )
         self.ledger = Ledger(self._before_first_release)
         self.history: dict[str, list[float]] = {"step_size": [], "gradient_norm": []}
-        self._owns_stream = not isinstance(rng, NoiseStream)
+        self._owns_stream, self._has_first_model = not isinstance(rng, NoiseStream), False
         self.stream = NoiseStream(rng) if self._owns_stream else rng
         public = (self.stream if objective.data.party is None else objective.data.party).public
         self.public = self.stream if public is None else PublicDraws(public, self.stream)
@@ -171,7 +171,7 @@ class Run(AbstractContextManager["Run"]):
 
     def first_model(self) -> FloatArray:
         """Return the model that the run begins with, of public numbers and of a release."""
-        mu = self.plan.recalibration_mu
+        mu, self._has_first_model = self.plan.recalibration_mu, True
         return self.objective.start() if mu is None else first_model(self, mu)
 
     def start_clock(self) -> None:
@@ -337,6 +337,11 @@ class Run(AbstractContextManager["Run"]):
 
         `noise` is what is known of the noise in w by public numbers, `inference` its covariance.
         """
+        if self.plan.recalibration_mu is not None and not self._has_first_model:
+            raise RuntimeError(
+                f"{self.plan.solver} must begin with run.first_model(), which makes the release "
+                "that a part of the budget was set aside for"
+            )
         self.keep(w)
         return self._result(w, recalibrate(self, w), noise, inference)
 
