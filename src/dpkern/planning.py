@@ -431,7 +431,7 @@ class _Planner:
         assert declaration.error
         assert declaration.seconds
         asked = {name: getattr(self.asked, name) for name in ("trust", "neighbours")}
-        stated = asked | {"budget": self.budget, "calibration": "sound"}
+        stated = asked | {"budget": self.budget, "calibration": "sound", "loss": self.asked.loss}
         given = {k: o.default for k, o in (SHARED | declaration.own).items()} | stated
         if self.numbers.trust == "silo" or self.asked.transport is not None:
             given |= declaration.of_silos
@@ -481,7 +481,7 @@ class _Planner:
         numbers, K = self.numbers, self.asked.n_classes
         power = power_of_run(self.n, self.asked.m, numbers.trust, numbers.mu)
         if numbers.log_link or not numbers.labels:
-            return Share.of_targets(power, numbers.dim, declaration)
+            return Share.of_targets(power, numbers.dim, declaration, self.asked.loss)
         d = numbers.dim if K == 2 else K * numbers.dim
         return Share.of_labels(power, d, several=K > 2)
 

@@ -48,6 +48,7 @@ LEVEL = f"{LINE}sums of targets and of means"
 TEMPERATURE = f"{LINE}sum of scores and information of the temperature"
 RESIDUALS = f"{LINE}sums of risks less labels, and of information"
 _MEAN = "sum of targets over their bound"
+_LEVEL_OF_TARGETS = f"{LINE}sum of residuals over the bound of targets"
 # Losses of which only the level of means is recalibrated.
 LOG_LINKS = ("poisson", "gamma", "negative_binomial")
 # Losses of labels, for which estimates with standard errors need no sum of targets.
@@ -103,6 +104,8 @@ class DeclaredSolver(DeclaredRun):
             return
         if self._of("task") == "regression":
             yield self._about(_MEAN, 1, self.unit, dim=1)
+            if any(r["what"] == _LEVEL_OF_TARGETS for r in self._values["releases"]):
+                yield self._about(_LEVEL_OF_TARGETS, 1, 0.5 * self.unit, dim=1)
             return
         if self.is_ordered:
             K = self._count_of_labels()

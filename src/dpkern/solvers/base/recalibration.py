@@ -78,7 +78,7 @@ from dpkern.solvers.base.calibration import (
 )
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.persons import PersonBound
-from dpkern.solvers.base.settings import moments
+from dpkern.solvers.base.settings import has_level, moments
 
 if TYPE_CHECKING:  # which import this module
     from dpkern.solvers.base.declaration import Declaration
@@ -115,6 +115,9 @@ _LEVEL_CLIP, _LARGEST_LEVEL = 0.7072, 3.0
 # Of the mean of targets: so many over n mu is its share of mu^2, within these bounds. There is none
 # beside moments from the last, times d^(3/2), on, which are exact, and clip targets around 0.
 _SHARE_M, _LEAST_SHARE_M, _MOST_SHARE_M, _EXACT_M = 45.0, 0.005, 0.2, 6000.0
+# Of the level of targets after a run: so much of that of their mean beside it; and the clip norm of
+# residuals, in units of the bound of targets.
+_LEVEL_SHARE, _RESIDUAL_CLIP = 0.5, 0.5
 # Of the rates of ordered classes: so many over n mu is their share of mu^2, within these bounds.
 _SHARE_C, _LEAST_SHARE_C, _MOST_SHARE_C = 90.0, 0.02, 0.6
 # Risks are of margins in a unit that none reaches.
@@ -134,6 +137,7 @@ TEMPERATURE = "recalibration: sum of scores and information of the temperature"
 LEVEL = "recalibration: sums of targets and of means"
 
 MEAN = "sum of targets over their bound"
+LEVEL_OF_TARGETS = "recalibration: sum of residuals over the bound of targets"
 CLASSES = "recalibration: counts of ordered classes"
 
 
@@ -153,6 +157,7 @@ class Share(NamedTuple):
 
     value: float
     releases: int = sum(_TIMES_T)
+    fewest: int = 1  #: passes where margins are kept
 
     @classmethod
     def of_labels(cls, power: float, dim: int, *, several: bool) -> "Share":
@@ -166,15 +171,20 @@ class Share(NamedTuple):
         return cls(value, sum(_TIMES))
 
     @classmethod
-    def of_targets(cls, power: float, dim: int, declaration: "Declaration") -> "Share":
-        """Return that of the mean of targets by n mu and the number of coefficients."""
+    def of_targets(
+        cls, power: float, dim: int, declaration: "Declaration", loss: object
+    ) -> "Share":
+        """Return that of the mean of targets, and of their level, by n mu and the coefficients."""
         if declaration.settings is moments and power >= _EXACT_M * dim**1.5:
             return cls(0.0)
-        return cls(min(max(_SHARE_M / power, _LEAST_SHARE_M), _MOST_SHARE_M), 1)
+        value = min(max(_SHARE_M / power, _LEAST_SHARE_M), _MOST_SHARE_M)
+        if declaration.levels and has_level(loss, power):
+            return cls((1.0 + _LEVEL_SHARE) * value, 2, 2)
+        return cls(value, 1)
 
     def passes(self, n: int) -> int:
         """Return the passes over n records in blocks, of two classes or of targets."""
-        return 0 if not self.value else 1 if n <= _MOST_KEPT else self.releases
+        return 0 if not self.value else self.fewest if n <= _MOST_KEPT else self.releases
 
 
 def recalibration_share(
@@ -216,7 +226,7 @@ def recalibration_share(
     if counts:
         return min(max(_SHARE_L / power, _LEAST_SHARE_L), _MOST_SHARE_L)
     if targets:
-        return Share.of_targets(power, objective.dim, declaration).value or None
+        return Share.of_targets(power, objective.dim, declaration, loss).value or None
     if ordered:
         return min(max(_SHARE_C / power, _LEAST_SHARE_C), _MOST_SHARE_C)
     return Share.of_labels(power, objective.dim, several=several).value
@@ -604,8 +614,34 @@ def first_model(run: "Run", mu: float) -> FloatArray:
             counts, std = _Counts(run, mu, None).find(loss.classes(data))
             return loss.start_at(data, np.maximum(counts, 0.5 * std))
         if objective.has_units:
-            w[-1] = _TargetMean(run, mu, None).find(data.target_bound)
+            w[-1] = _TargetMean(run, _of_targets(run, mu)[0], None).find(data.target_bound)
     return w
+
+
+def _of_targets(run: "Run", mu: float) -> tuple[float, float]:
+    """Return the budgets of the mean of targets and of their level, 0 without one."""
+    plan, objective = run.plan, run.objective
+    whole = 0.0 if plan.budget is None else math.hypot(plan.budget.mu, mu)
+    power = power_of_run(objective.n, objective.data.m, plan.trust, whole)
+    if not (plan.declaration.levels and has_level(objective.loss, power)):
+        return mu, 0.0
+    mean, level = split_budget(mu, (1.0, _LEVEL_SHARE), (1, 1))
+    return mean, level
+
+
+def levelled(run: "Run", w: FloatArray) -> tuple[FloatArray, float]:
+    """Return a model with the level of targets, and the std of the noise in it, 0 without a release.
+
+    Clipped gradients have the level of a median, from which that of asymmetric targets is far.
+    """
+    mu, objective = run.plan.recalibration_mu, run.objective
+    of_level = _of_targets(run, mu)[1] if mu and objective.has_units else 0.0
+    if not of_level or not np.isfinite(w).all():
+        return w, 0.0
+    bound, margins = objective.data.target_bound, _Margins(w, objective.n_threads)
+    with np.errstate(all="ignore"):  # an error or a warning would depend on the records
+        level, error = _TargetLevel(run, of_level, None).find(bound, margins)
+    return np.append(w[:-1], w[-1] + level), error
 
 
 class _TargetMean(Releases):
@@ -616,6 +652,28 @@ class _TargetMean(Releases):
         (total,), std = self._release(MEAN, 1.0, self._mu, partial(_targets, bound), 1)
         mean, error = bounded(float(total) / self._n, 1.0), std / self._n
         return bound * mean * (mean**2 / (mean**2 + error**2))
+
+
+class _TargetLevel(Releases):
+    """The release of the mean residual of targets."""
+
+    def find(self, bound: float, margins: _Margins) -> tuple[float, float]:
+        """Return it, less what the noise explains, and the std of its noise."""
+        residuals = partial(_residuals, bound, margins)
+        (total,), std = self._release(LEVEL_OF_TARGETS, _RESIDUAL_CLIP, self._mu, residuals, 1)
+        mean, error = bounded(float(total) / self._n, _RESIDUAL_CLIP), std / self._n
+        return bound * mean * (mean**2 / (mean**2 + error**2)), bound * error
+
+
+def _residuals(bound: float, margins: _Margins, part: kernels.Data) -> Vectors:
+    """Return the vectors of residuals over the bound of targets, cut to half of it."""
+    z = margins(part)
+
+    def vectors(rows: slice) -> FloatArray:
+        residuals = np.nan_to_num((part.y[rows] - z[rows]) / bound, nan=0.0)
+        return np.clip(residuals, -_RESIDUAL_CLIP, _RESIDUAL_CLIP)[:, np.newaxis]
+
+    return vectors
 
 
 def _targets(bound: float, part: kernels.Data) -> Vectors:

@@ -42,7 +42,7 @@ from dpkern.solvers.base.outcome import (
     stored_model,
 )
 from dpkern.solvers.base.plan import RunPlan, resolve
-from dpkern.solvers.base.recalibration import first_model, recalibrate
+from dpkern.solvers.base.recalibration import first_model, levelled, recalibrate
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.settings import is_auto
 from dpkern.stream import PublicDraws
@@ -343,6 +343,10 @@ class Run(AbstractContextManager["Run"]):
                 "that a part of the budget was set aside for"
             )
         self.keep(w)
+        w, error = levelled(self, w)
+        if noise is not None and error > 0.0:
+            std = math.hypot(noise.intercept_std, error)
+            noise = replace(noise, intercept_std=std, proved=False)
         return self._result(w, recalibrate(self, w), noise, inference)
 
     @property

@@ -86,8 +86,11 @@ _SEVERAL_STEP = 8.0
 # a larger least clip norm, in proportion, up to so many times.
 _MOMENTUM, _MEMORIES = 0.95, 6.0
 _MORE_ROUNDS, _MORE_NOISE, _MORE_CLIP, _MOST_MORE = 4000.0, 8000.0, 2000.0, 2.0
-# The n mu over d from which real targets take more noise, in proportion, up to so many times.
-_FEW_TARGETS, _MORE_OF_TARGETS = 14.0, 3.0
+# The n mu over d from which real targets take more noise, in proportion, up to so many times; and
+# the n mu from which their level is released after the run, with how much smaller the least clip
+# norm then is: what clipping takes from targets that are not symmetric is their level.
+_FEW_TARGETS, _MORE_OF_TARGETS = 15.0, 2.5
+_LEVELLED, _LEVELLED_CLIP = 150.0, 0.5
 # Of estimates from counts: the square of the bound of whitened rows over their dimension, by
 # mu^2 n / d, and the least.
 _LONG_COUNTS, _LEAST_LONG_COUNTS = 2e-4, 2.5
@@ -248,7 +251,7 @@ def descent(
         bold = min(bold, 1.0)
     bold = min(bold, _ORDERED_STEP) if numbers.ordered else bold
     if is_auto(momentum):
-        most, noise = _with_momentum(numbers, steps, bold / L, noise)
+        most, noise = _with_momentum(numbers, given, steps, bold / L, noise)
     clip, horizon = clip_and_horizon(numbers, given, steps * bold / L / (1.0 - most), noise)
     eta = horizon / steps  # the step that momentum makes of the option
     if explicit and numbers.several and clip is not None and clip < math.inf:
@@ -263,28 +266,39 @@ def descent(
 
 
 def _with_momentum(
-    numbers: PublicNumbers, steps: float, size: float, noise: Noise
+    numbers: PublicNumbers, given: Mapping[str, Any], steps: float, size: float, noise: Noise
 ) -> tuple[float, Noise]:
     """Return the largest momentum, and the noise, of so many steps of this size without momentum.
 
     Curvature takes most of the noise from directions in which records vary, and a longer horizon
     learns the rest. So linear models take more noise where n mu is large, of real targets for the
     number of coefficients, and those of labels a larger least clip norm, because clipping takes
-    more from them than noise. Where noise permits a longer horizon at that norm, those of labels
-    have more momentum.
+    more from them than noise; that of real targets is smaller where their level is released after
+    the run. Where noise permits a longer horizon at that norm, there is more momentum.
     """
     least, spread, growth = noise
     if not _is_private_linear(numbers):
         return _MOMENTUM, noise
     if not numbers.labels:
         more = min(max(numbers.power / (_FEW_TARGETS * numbers.dim), 1.0), _MORE_OF_TARGETS)
-        return _MOMENTUM, (least, more * spread, growth)
-    more = _more(numbers, _MORE_NOISE)
-    most = _MOST_MORE * _EVERY_ROUND[0]
-    least = max(least, min(least * _more(numbers, _MORE_CLIP), most))
+        if given.get("recalibrate") and has_level(given["loss"], numbers.power):
+            least *= _LEVELLED_CLIP
+    else:
+        more = _more(numbers, _MORE_NOISE)
+        most = _MOST_MORE * _EVERY_ROUND[0]
+        least = max(least, min(least * _more(numbers, _MORE_CLIP), most))
+        growth *= more
     horizon = more * spread * numbers.reach / (least * numbers.row_bound * numbers.slope)
     momentum = max(min(1.0 - steps * size / horizon, 1.0 - _MEMORIES / steps), _MOMENTUM)
-    return momentum, (least, more * spread, more * growth)
+    return momentum, (least, more * spread, growth)
+
+
+def has_level(loss: object, power: float) -> bool:
+    """Whether the level of targets is released after clipped gradients of this loss, by n mu.
+
+    The mean of residuals is that of least squares: other losses have other levels.
+    """
+    return getattr(loss, "name", loss) == "squared" and power >= _LEVELLED
 
 
 def _is_private_linear(numbers: PublicNumbers) -> bool:
