@@ -23,6 +23,7 @@ from dpkern.solvers.base import recalibration as module
 from dpkern.solvers.base.calibration import Calibration, Temperature
 from dpkern.solvers.base.outcome import NothingLearntWarning
 from dpkern.solvers.base.recalibration import (
+    LEVEL_OF_TARGETS,
     MEAN,
     RATES,
     RESIDUALS,
@@ -704,6 +705,67 @@ def test_the_linear_term_is_bounded_with_its_public_part(monkeypatch):
     random = LARGEST_DRAW * math.sqrt(5.0) * linear.std
     added = 10.0 * 3000.0 * result.parameters["added_l2"]  # of the longest first model
     assert bounds[0] >= random + added
+
+
+def skewed_targets(n, bound=10.0):
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1.0, 1.0, (n, 4)), rng.exponential(1.5, n)
+    y = np.clip(X @ [1.0, -0.5, 0.0, 0.0] + y - 2.0, -bound, bound)
+    how = {"feature_range": (-1.0, 1.0), "intercept": True, "task": "regression"}
+    return dpk.SiloData(X, y, [0, n], target_bound=bound, **how)
+
+
+def test_targets_that_are_not_symmetric_have_their_mean():
+    """Clipped gradients have the level of a median, and miss the mean by 0.3 of 1.6."""
+    data = skewed_targets(20_000)
+    means = []
+    for recalibrate in (True, False):
+        how = {"recalibrate": recalibrate, "loss": "squared", "rng": 0}
+        found = dpk.solve("gradient_descent", data, budget=BUDGET, **how)
+        means.append(float(np.mean(data.y - data.X @ found.w[:-1] - found.w[-1])))
+    assert abs(means[0]) < 0.15 < 0.25 < means[1]
+
+
+@for_each("neighbours", ["replace_one", "add_remove"])
+@for_each(("trust", "m"), [("central", 1), ("silo", 3)])
+def test_the_level_of_targets_has_the_sensitivity_of_half_their_bound(trust, m, neighbours):
+    data = targets(m=m)
+    size = {"public_size": data.sizes.tolist()} if neighbours == "add_remove" else {}
+    how = {"trust": trust, "neighbours": neighbours, **size}
+    result = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1, loss="squared", **how)
+    level = result.privacy.releases[-1]
+    unit = 1.0 if neighbours == "replace_one" else 0.5
+    assert level.what == LEVEL_OF_TARGETS
+    assert np.array_equal(np.atleast_1d(level.sensitivity), [unit] * m)
+    assert 1.0 - 1e-6 <= result.privacy.epsilon(1e-6) <= 1.0
+    forged = replace(level, sensitivity=level.sensitivity * 0.5)
+    assert dpk.verify(result.privacy.to_dict())
+    releases = [*result.privacy.releases[:-1], forged]
+    assert not dpk.verify(replace(result.privacy, releases=releases).to_dict())
+
+
+@for_each(
+    ("solver", "how"),
+    [
+        ("federated_gd", {}),
+        ("gradient_descent", {"loss": dpk.losses.Huber(1.0)}),
+        ("gradient_descent", {"budget": dpk.Budget(epsilon=0.1, delta=1e-6)}),
+    ],
+)
+def test_other_runs_release_no_level(solver, how):
+    """Of other losses, whose level is no mean, with few records, and where nothing is clipped so."""
+    how = {"budget": BUDGET, "loss": "squared", "rounds": 5, "rng": 1, **how}
+    result = dpk.solve(solver, targets(), **how)
+    assert [r.what for r in result.privacy.releases if "residuals" in r.what] == []
+    assert MEAN in [r.what for r in result.privacy.releases]
+
+
+@for_each(("record", "expected"), [((30.0, 0.0), 0.5), ((0.0, 30.0), -0.5), ((2.0, 1.0), 0.1)])
+def test_a_residual_is_cut_to_half_of_the_bound(record, expected):
+    y, z = (np.array([v]) for v in record)
+    part = type("Part", (), {"y": y})
+    vectors = recalibration._residuals(10.0, lambda part: z, part)
+    assert vectors(slice(0, 1)).ravel() == pytest.approx(expected)
 
 
 def test_units_of_targets_that_double_double_the_model():

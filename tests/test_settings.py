@@ -484,6 +484,36 @@ def test_a_free_intercept_takes_a_longer_horizon_beside_a_penalty():
     assert horizon(100_000, penalize_intercept=True) == pytest.approx(30.0)
 
 
+def test_targets_whose_level_is_released_have_half_the_least_clip_norm():
+    """Where n mu is 150, and penalties do not outweigh what is clipped."""
+
+    def clip(n=4000, **options):
+        rows = {"row_bound": 2.0, "intercept": True, "task": "regression", "target_bound": 3.0}
+        data = dpk.SiloData(np.zeros((n, 3)), np.zeros(n), [0, n], **rows)
+        options = {"budget": dpk.Budget(mu=1.0), "loss": "squared"} | options
+        return settings(run("gradient_descent", data, **options))["clip"] / (2.0 * 3.0)
+
+    assert clip() == clip(l2=1e-6) == pytest.approx(0.07)
+    assert clip(recalibrate=False) == clip(l2=0.01) == pytest.approx(0.14)
+    assert clip(loss=dpk.losses.Huber(10.0)) == pytest.approx(0.14)
+    assert clip(n=140) > 0.139
+
+
+def test_targets_take_more_noise_by_the_root_of_the_records():
+    """(n mu / (10 d))^(1/2) times 0.04 of 9, from one to three times."""
+
+    def noise(power):
+        rows = {"row_bound": 2.0, "intercept": True, "task": "regression", "target_bound": 3.0}
+        data = dpk.SiloData(np.zeros((1000, 3)), np.zeros(1000), [0, 1000], **rows)
+        options = {"budget": dpk.Budget(mu=power / 1000.0), "loss": "squared", "rounds": 10_000}
+        found = settings(run("gradient_descent", data, recalibrate=False, **options))
+        horizon = 10_000 * found["step_size"] / (1.0 - found["momentum"])
+        return 2.0 * (2.0 / power) * found["clip"] * horizon / (0.04 * 3.0 * 9.0)
+
+    expected = [1.0, 1.0, 2.0, 3.0, 3.0]
+    assert [noise(4.0 * x) for x in (5.0, 10.0, 40.0, 90.0, 200.0)] == pytest.approx(expected)
+
+
 def test_steps_too_long_for_the_penalties_are_shortened():
     data = SiloData.split([[0.1], [0.2]] * 30, [0, 1] * 30, 1, seed=0, row_bound=1e-12)
     budget = dpk.Budget(epsilon=1.0, delta=1e-5)

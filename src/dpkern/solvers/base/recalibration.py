@@ -117,7 +117,7 @@ _LEVEL_CLIP, _LARGEST_LEVEL = 0.7072, 3.0
 _SHARE_M, _LEAST_SHARE_M, _MOST_SHARE_M, _EXACT_M = 45.0, 0.005, 0.2, 6000.0
 # Of the level of targets after a run: so much of that of their mean beside it; and the clip norm of
 # residuals, in units of the bound of targets.
-_LEVEL_SHARE, _RESIDUAL_CLIP = 0.5, 0.5
+_LEVEL_SHARE, _RESIDUAL_CLIP = 0.3, 0.5
 # Of the rates of ordered classes: so many over n mu is their share of mu^2, within these bounds.
 _SHARE_C, _LEAST_SHARE_C, _MOST_SHARE_C = 90.0, 0.02, 0.6
 # Risks are of margins in a unit that none reaches.

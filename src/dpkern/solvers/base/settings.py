@@ -86,10 +86,10 @@ _SEVERAL_STEP = 8.0
 # a larger least clip norm, in proportion, up to so many times.
 _MOMENTUM, _MEMORIES = 0.95, 6.0
 _MORE_ROUNDS, _MORE_NOISE, _MORE_CLIP, _MOST_MORE = 4000.0, 8000.0, 2000.0, 2.0
-# The n mu over d from which real targets take more noise, in proportion, up to so many times; and
+# The n mu over d from which real targets take more noise, by its root, up to so many times; and
 # the n mu from which their level is released after the run, with how much smaller the least clip
 # norm then is: what clipping takes from targets that are not symmetric is their level.
-_FEW_TARGETS, _MORE_OF_TARGETS = 15.0, 2.5
+_FEW_TARGETS, _MORE_OF_TARGETS = 10.0, 3.0
 _LEVELLED, _LEVELLED_CLIP = 150.0, 0.5
 # Of estimates from counts: the square of the bound of whitened rows over their dimension, by
 # mu^2 n / d, and the least.
@@ -280,8 +280,11 @@ def _with_momentum(
     if not _is_private_linear(numbers):
         return _MOMENTUM, noise
     if not numbers.labels:
-        more = min(max(numbers.power / (_FEW_TARGETS * numbers.dim), 1.0), _MORE_OF_TARGETS)
-        if given.get("recalibrate") and has_level(given["loss"], numbers.power):
+        more = math.sqrt(numbers.power / (_FEW_TARGETS * numbers.dim))
+        more = min(max(more, 1.0), _MORE_OF_TARGETS)
+        horizon = more * spread * numbers.reach / (least * numbers.row_bound * numbers.slope)
+        counts = numbers.pull * horizon > _LEVELLED_CLIP  # penalties would outweigh what is clipped
+        if given.get("recalibrate") and has_level(given["loss"], numbers.power) and not counts:
             least *= _LEVELLED_CLIP
     else:
         more = _more(numbers, _MORE_NOISE)
