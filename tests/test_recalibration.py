@@ -707,7 +707,7 @@ def test_the_linear_term_is_bounded_with_its_public_part(monkeypatch):
     assert bounds[0] >= random + added
 
 
-def skewed_targets(n, bound=10.0):
+def skewed_targets(n, bound=7.0):
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1.0, 1.0, (n, 4)), rng.exponential(1.5, n)
     y = np.clip(X @ [1.0, -0.5, 0.0, 0.0] + y - 2.0, -bound, bound)
@@ -716,14 +716,14 @@ def skewed_targets(n, bound=10.0):
 
 
 def test_targets_that_are_not_symmetric_have_their_mean():
-    """Clipped gradients have the level of a median, and miss the mean by 0.3 of 1.6."""
+    """Clipped gradients have the level of a median, and miss the mean."""
     data = skewed_targets(20_000)
     means = []
     for recalibrate in (True, False):
         how = {"recalibrate": recalibrate, "loss": "squared", "rng": 0}
         found = dpk.solve("gradient_descent", data, budget=BUDGET, **how)
         means.append(float(np.mean(data.y - data.X @ found.w[:-1] - found.w[-1])))
-    assert abs(means[0]) < 0.15 < 0.25 < means[1]
+    assert abs(means[0]) < 0.12 < 0.2 < means[1]
 
 
 @for_each("neighbours", ["replace_one", "add_remove"])
@@ -738,10 +738,20 @@ def test_the_level_of_targets_has_the_sensitivity_of_half_their_bound(trust, m, 
     assert level.what == LEVEL_OF_TARGETS
     assert np.array_equal(np.atleast_1d(level.sensitivity), [unit] * m)
     assert 1.0 - 1e-6 <= result.privacy.epsilon(1e-6) <= 1.0
-    forged = replace(level, sensitivity=level.sensitivity * 0.5)
-    assert dpk.verify(result.privacy.to_dict())
-    releases = [*result.privacy.releases[:-1], forged]
-    assert not dpk.verify(replace(result.privacy, releases=releases).to_dict())
+    assert dpk.verify(result.privacy.to_dict()).ok
+
+
+def test_a_level_that_claims_less_than_its_bound_is_found():
+    result = dpk.solve("gradient_descent", targets(), budget=BUDGET, rng=1, loss="squared")
+    privacy, (*others, level) = result.privacy, result.privacy.releases
+    for factor, ok in ((1.0, True), (0.5, False)):
+        ledger = Ledger()
+        for r in (*others, replace(level, sensitivity=factor * level.sensitivity)):
+            ledger.append(replace(r, times=1), r.times)
+        names = ("trust", "noise", "neighbours", "notes", "at_delta")
+        kept = {name: getattr(privacy, name) for name in names}
+        made = dpk.Certificate.from_ledger(ledger, declared=privacy.declared, **kept)
+        assert dpk.verify(made.to_dict()).ok == ok
 
 
 @for_each(
