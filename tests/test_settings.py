@@ -487,7 +487,7 @@ def test_a_free_intercept_takes_a_longer_horizon_beside_a_penalty():
 def test_targets_whose_level_is_released_have_half_the_least_clip_norm():
     """Where n mu is 150, and penalties do not outweigh what is clipped."""
 
-    def clip(n=4000, **options):
+    def clip(n=1000, **options):
         rows = {"row_bound": 2.0, "intercept": True, "task": "regression", "target_bound": 3.0}
         data = dpk.SiloData(np.zeros((n, 3)), np.zeros(n), [0, n], **rows)
         options = {"budget": dpk.Budget(mu=1.0), "loss": "squared"} | options

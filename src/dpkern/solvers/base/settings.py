@@ -293,6 +293,8 @@ def _with_momentum(
         growth *= more
     horizon = more * spread * numbers.reach / (least * numbers.row_bound * numbers.slope)
     momentum = max(min(1.0 - steps * size / horizon, 1.0 - _MEMORIES / steps), _MOMENTUM)
+    if not numbers.labels:  # more momentum makes no clip norm smaller
+        growth *= (1.0 - _MOMENTUM) / (1.0 - momentum)
     return momentum, (least, more * spread, growth)
 
 
