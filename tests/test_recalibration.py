@@ -763,7 +763,7 @@ def test_a_level_that_claims_less_than_its_bound_is_found():
     ],
 )
 def test_other_runs_release_no_level(solver, how):
-    """Of other losses, whose level is no mean, with few records, and where nothing is clipped so."""
+    """Of other losses, whose level is no mean, with few records, and by other solvers."""
     how = {"budget": BUDGET, "loss": "squared", "rounds": 5, "rng": 1, **how}
     result = dpk.solve(solver, targets(), **how)
     assert [r.what for r in result.privacy.releases if "residuals" in r.what] == []
@@ -773,7 +773,7 @@ def test_other_runs_release_no_level(solver, how):
 @for_each(("record", "expected"), [((30.0, 0.0), 0.5), ((0.0, 30.0), -0.5), ((2.0, 1.0), 0.1)])
 def test_a_residual_is_cut_to_half_of_the_bound(record, expected):
     y, z = (np.array([v]) for v in record)
-    part = type("Part", (), {"y": y})
+    part = type("Part", (), {"y": y, "offsets": np.array([0, 1])})
     vectors = recalibration._residuals(10.0, lambda part: z, part)
     assert vectors(slice(0, 1)).ravel() == pytest.approx(expected)
 

@@ -41,14 +41,15 @@ are the sums of targets and of means, by whose quotient all means are multiplied
 Two kinds of models have a release before the first step in place of one after the last. Targets
 within a bound T have the sum of y / T, C = 1, whose mean is the first model's intercept: from 0 the
 steps that noise permits may be too few to come to an offset of targets, and with clipped gradients
-the other coefficients wait for it. Of ordered classes, whose thresholds decide their probabilities,
-the counts of the K classes are released, at whose rates the thresholds start,
+the other coefficients wait for it. Clipped gradients end at a median's level: after them the sum of
+residuals (y - z) / T is released, each cut to C = 1/2. Of ordered classes, whose thresholds decide
+their probabilities, the counts of the K classes are released, at whose rates the thresholds start,
 
     sum_i ( 1[y_i = k] - 1 / K )_k                                                        C = 1
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -171,14 +172,12 @@ class Share(NamedTuple):
         return cls(value, sum(_TIMES))
 
     @classmethod
-    def of_targets(
-        cls, power: float, dim: int, declaration: "Declaration", loss: object
-    ) -> "Share":
+    def of_targets(cls, power: float, dim: int, solver: "Declaration", loss: object) -> "Share":
         """Return that of the mean of targets, and of their level, by n mu and the coefficients."""
-        if declaration.settings is moments and power >= _EXACT_M * dim**1.5:
+        if solver.settings is moments and power >= _EXACT_M * dim**1.5:
             return cls(0.0)
         value = min(max(_SHARE_M / power, _LEAST_SHARE_M), _MOST_SHARE_M)
-        if declaration.levels and has_level(loss, power):
+        if solver.levels and has_level(loss, power):
             return cls((1.0 + _LEVEL_SHARE) * value, 2, 2)
         return cls(value, 1)
 
@@ -618,19 +617,18 @@ def first_model(run: "Run", mu: float) -> FloatArray:
     return w
 
 
-def _of_targets(run: "Run", mu: float) -> tuple[float, float]:
+def _of_targets(run: "Run", mu: float) -> Sequence[float]:
     """Return the budgets of the mean of targets and of their level, 0 without one."""
     plan, objective = run.plan, run.objective
     whole = 0.0 if plan.budget is None else math.hypot(plan.budget.mu, mu)
     power = power_of_run(objective.n, objective.data.m, plan.trust, whole)
     if not (plan.declaration.levels and has_level(objective.loss, power)):
         return mu, 0.0
-    mean, level = split_budget(mu, (1.0, _LEVEL_SHARE), (1, 1))
-    return mean, level
+    return split_budget(mu, (1.0, _LEVEL_SHARE), (1, 1))
 
 
 def levelled(run: "Run", w: FloatArray) -> tuple[FloatArray, float]:
-    """Return a model with the level of targets, and the std of the noise in it, 0 without a release.
+    """Return a model with the level of targets and the std of its noise, 0 without a release.
 
     Clipped gradients have the level of a median, from which that of asymmetric targets is far.
     """
@@ -662,18 +660,13 @@ class _TargetLevel(Releases):
         residuals = partial(_residuals, bound, margins)
         (total,), std = self._release(LEVEL_OF_TARGETS, _RESIDUAL_CLIP, self._mu, residuals, 1)
         mean, error = bounded(float(total) / self._n, _RESIDUAL_CLIP), std / self._n
-        return bound * mean * (mean**2 / (mean**2 + error**2)), bound * error
+        return bound * mean**3 / (mean**2 + error**2), bound * error
 
 
 def _residuals(bound: float, margins: _Margins, part: kernels.Data) -> Vectors:
     """Return the vectors of residuals over the bound of targets, cut to half of it."""
-    z = margins(part)
-
-    def vectors(rows: slice) -> FloatArray:
-        residuals = np.nan_to_num((part.y[rows] - z[rows]) / bound, nan=0.0)
-        return np.clip(residuals, -_RESIDUAL_CLIP, _RESIDUAL_CLIP)[:, np.newaxis]
-
-    return vectors
+    shares = np.nan_to_num((part.y[: part.offsets[-1]] - margins(part)) / bound, nan=0.0)
+    return lambda rows: np.clip(shares[rows], -_RESIDUAL_CLIP, _RESIDUAL_CLIP)[:, np.newaxis]
 
 
 def _targets(bound: float, part: kernels.Data) -> Vectors:
