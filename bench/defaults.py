@@ -9,7 +9,7 @@ is one line of JSON in --out, and one that is there is not computed again; after
 rules the folder is deleted. Without options the whole grid is computed, small numbers of records
 first, which takes a day; --small is the grid that the page of a change is made of. Where there are
 more than 50 000 records draws are fewer, as they differ by less: 400 000 over the records, and two
-at least. Then the cells of --out that break a requirement are listed:
+at least. Then the cells of --out that break a requirement are found:
 
 1. more records, or more budget, make the mean score worse (z > 3, by Holm's correction over all
    pairs that are compared), and worse than that of the exact minimiser of the same objective on all
@@ -17,6 +17,9 @@ at least. Then the cells of --out that break a requirement are listed:
 2. a score below that of the trivial predictor: R2 < -0.02 for n mu >= 150 and n mu >= 30 T / sd(y),
    accuracy below that of the larger class by more than a point beyond three standard errors, log
    loss above that of the rate by more than 0.01 beyond three standard errors.
+
+Draws of a cell share their records, of which some numbers are luckier than others. So what is found
+is measured again with records that differ in all of 16 draws, and listed if it is found again.
 """
 
 import argparse
@@ -42,6 +45,7 @@ from dpkern.models.losses import get_loss
 from dpkern.solvers import SOLVERS, Objective
 from dpkern.solvers.base.automatic import compared
 from dpkern.solvers.base.calibration import Calibration
+from dpkern.solvers.base.result import SolverResult
 
 FloatArray = NDArray[np.float64]
 
@@ -54,6 +58,7 @@ _COLUMNS = (1, 8, 50, 200)
 _L2 = (0.0, 1e-3, 1e-1)
 _LARGEST = 60_000_000  # entries of a design: larger cells of the grid are left out
 _RECORDS_OF_DRAWS = 400_000
+_AGAIN = 16  # draws, each with records of its own, of what is measured again
 
 
 def _uniform(rng: np.random.Generator, n: int, d: int) -> FloatArray:
@@ -109,13 +114,14 @@ class Problem:
     y_test: FloatArray
     row_bound: float
 
-    def data(self, task: str, n: int) -> SiloData:
+    def data(self, task: str, n: int, first: int = 0) -> SiloData:
         options: dict[str, Any] = {"row_bound": self.row_bound, "intercept": True}
         if task in _REGRESSIONS:
             options |= {"task": "regression", "target_bound": 1.0}
         else:
             options |= {"task": "classification", "classes": (-1.0, 1.0)}
-        return SiloData(self.X[:n], self.y[:n], [0, n], **options)
+        rows = slice(first, first + n)
+        return SiloData(self.X[rows], self.y[rows], [0, n], **options)
 
     def scores(
         self, task: str, W: FloatArray, lines: Sequence[Calibration | None] = ()
@@ -193,25 +199,31 @@ class Cell:
         return f"`{self.solver}`, {place}, n {self.n:g}, epsilon {self.epsilon:g}"
 
     @property
+    def place(self) -> tuple[str, str, int]:
+        """Of cells with the same records."""
+        return self.design, self.task, self.d
+
+    @property
     def power(self) -> float:
         """n times mu."""
         return self.n * Budget(epsilon=self.epsilon, delta=DELTA).mu
 
-    def scores(self, draws: int, largest: int) -> dict[str, list[float]]:
-        """Return the test scores of every draw."""
-        found = problem(self.design, self.task, self.d, largest)
-        data = found.data(self.task, self.n)
+    def scores(self, draws: int, largest: int, groups: int = 1) -> dict[str, list[float]]:
+        """Return the test scores of every draw, with so many groups of records."""
+        found = problem(self.design, self.task, self.d, groups * largest)
         loss = "squared" if self.task in _REGRESSIONS else "logistic"
         arguments: dict[str, Any] = {} if self.solver in ("auto", "ridge") else {"loss": loss}
-        results = solve_many(
-            self.solver,
-            data,
-            budgets=Budget(epsilon=self.epsilon, delta=DELTA),
-            draws=draws,
-            rng=zlib.crc32(repr(self).encode()),
-            l2=self.l2,
-            **arguments,
-        )
+        results: list[SolverResult] = []
+        for group in range(groups):
+            results += solve_many(
+                self.solver,
+                found.data(self.task, self.n, group * largest),
+                budgets=Budget(epsilon=self.epsilon, delta=DELTA),
+                draws=draws // groups,
+                rng=zlib.crc32(repr(self).encode()) + group,
+                l2=self.l2,
+                **arguments,
+            )
         lines = [result.calibration for result in results]
         return found.scores(self.task, np.array([result.w for result in results]), lines)
 
@@ -240,7 +252,7 @@ _Rows = dict[Cell, dict[str, Any]]
 _SCORE = {"balanced": "accuracy", "rare": "AUC", "regression": "R2", "offset": "R2"}
 
 
-def worse_with_more(rows: _Rows) -> Iterator[tuple[float, str]]:
+def worse_with_more(rows: _Rows) -> Iterator[tuple[float, str, list[Cell]]]:
     """Yield z and a sentence for neighbouring cells with more records, or more budget."""
     for name in ("n", "epsilon"):
         by_others: dict[Cell, list[Cell]] = {}
@@ -254,18 +266,21 @@ def worse_with_more(rows: _Rows) -> Iterator[tuple[float, str]]:
             # Records are the same in all draws: what differs by them is no noise of draws.
             error = math.hypot(s, t, 0.002)
             text = f"{cell}: {score} {a:.3f}, and {b:.3f} with {name} {getattr(other, name):g}"
-            yield (min(a, rows[other]["exact"][score]) - b) / error, text
+            yield (min(a, rows[other]["exact"][score]) - b) / error, text, [cell, other]
 
 
-def against(rows: _Rows) -> list[str]:
-    """Return a sentence for every requirement that a cell breaks."""
-    found = sorted(worse_with_more(rows), reverse=True)
-    broken = []
-    for i, (z, text) in enumerate(found):  # Holm: the i-th largest of m has m - i tests
+_Found = tuple[str, list[Cell]]
+
+
+def against(rows: _Rows) -> list[_Found]:
+    """Return a sentence for every requirement that is broken, and the cells that break it."""
+    found = sorted(worse_with_more(rows), key=operator.itemgetter(0), reverse=True)
+    broken: list[_Found] = []
+    for i, (z, text, pair) in enumerate(found):  # Holm: the i-th largest of m has m - i tests
         bound = max(3.0, float(scipy.special.ndtri(1.0 - 0.00135 / (len(found) - i))))
         if z <= bound:
             break
-        broken.append(f"worse with more, z {z:.1f}: {text}")
+        broken.append((f"worse with more, z {z:.1f}: {text}", pair))
     losses: dict[tuple[int, float], list[tuple[float, float, Cell]]] = {}
     larger_class: dict[tuple[str, int, int, float], list[tuple[float, float, Cell]]] = {}
     for cell, row in rows.items():
@@ -274,7 +289,7 @@ def against(rows: _Rows) -> list[str]:
         if cell.task in _REGRESSIONS:
             mean, error = _moments(row["scores"]["R2"])
             if cell.power >= 30.0 * row["trivial"]["spread"] and mean < -0.02 - 3.0 * error:
-                broken.append(f"R2 {mean:.3f} +- {error:.3f}: {cell}")
+                broken.append((f"R2 {mean:.3f} +- {error:.3f}: {cell}", [cell]))
         else:
             mean, error = _moments(row["scores"]["accuracy"])
             larger = row["trivial"]["larger class"]
@@ -288,19 +303,19 @@ def against(rows: _Rows) -> list[str]:
                 losses.setdefault((cell.n, cell.epsilon), []).append((mean, of_rate, cell))
     for cells in larger_class.values():
         mean, larger, cell = min(cells, key=lambda c: c[0])
-        broken.append(
-            f"accuracy in {len(cells)} cells, least {mean:.3f}, larger class {larger:.3f}: {cell}"
-        )
+        text = f"accuracy in {len(cells)} cells, least {mean:.3f}, larger class {larger:.3f}"
+        broken.append((f"{text}: {cell}", [c for *_, c in cells]))
     for (n, epsilon), cells in losses.items():
         mean, of_rate, cell = max(cells, key=lambda c: c[0] - c[1])
-        broken.append(
+        text = (
             f"log loss in {len(cells)} cells with n {n:g}, epsilon {epsilon:g} (n mu "
             f"{cell.power:.0f}), most {mean:.3f}, the rate's {of_rate:.3f}: {cell}"
         )
+        broken.append((text, [c for *_, c in cells]))
     return broken
 
 
-def ahead(rows: _Rows) -> tuple[int, list[str], list[str]]:
+def ahead(rows: _Rows) -> tuple[int, list[_Found], list[_Found]]:
     """Return the number of cells, and sentences where a solver of the same loss is ahead of "auto".
 
     By more than 2 points beyond three standard errors, of the best of all, which chance favours;
@@ -313,7 +328,7 @@ def ahead(rows: _Rows) -> tuple[int, list[str], list[str]]:
             moments = _moments(row["scores"][_SCORE[cell.task]])
             scores.setdefault(place, {})[cell.solver] = moments
     scores = {cell: found for cell, found in scores.items() if "auto" in found}
-    said: tuple[list[tuple[float, str]], list[tuple[float, str]]] = [], []
+    said: tuple[list[tuple[float, _Found]], list[tuple[float, _Found]]] = [], []
     for cell, found in scores.items():
         best = max(found, key=lambda solver: found[solver])
         (a, s), (b, t) = found["auto"], found[best]
@@ -321,8 +336,10 @@ def ahead(rows: _Rows) -> tuple[int, list[str], list[str]]:
         if b - a > least:
             exact, score = rows[cell]["exact"][_SCORE[cell.task]], _SCORE[cell.task]
             text = f"{cell}: {score} {a:.3f}, {b:.3f} of `{best}`, {exact:.3f} of the minimiser"
-            said[exact - a <= 0.02 + 3.0 * s].append((a - b, text))
-    behind, beside = ([text for _, text in sorted(part)] for part in said)
+            pair = [cell, replace(cell, solver=best)]
+            said[exact - a <= 0.02 + 3.0 * s].append((a - b, (text, pair)))
+    key = operator.itemgetter(0)
+    behind, beside = ([found for _, found in sorted(part, key=key)] for part in said)
     return len(scores), behind, beside
 
 
@@ -362,14 +379,22 @@ around 0 and around half of their bound, three standard deviations away from 0.
 
 A requirement is broken where more records or more budget make a mean worse (z > 3 by Holm's
 correction) and worse than the exact minimiser's, where R2 is below that of the mean, accuracy below
-that of the larger class, or log loss above the rate's; each where n mu >= {least:g}.
+that of the larger class, or log loss above the rate's; each where n mu >= {least:g}. Draws of a
+cell share their records. So what is found is measured again, with {again} draws each of which has
+records of its own, and is listed if it is found again.
+"""
+
+_AGAINST = """\
+In {cells} cells, in {columns} columns, a requirement is broken {found} times. With records of its
+own in every draw this is left:
 """
 
 
 _AHEAD = """\
-`plan` and `solve` take "auto" first. Another solver of the same loss, and the exact minimiser of
-the objective on all records, are ahead of it by more than 2 points, beyond three standard errors,
-in {behind} of the {cells} cells in which n mu is at least 150:
+`plan` and `solve` take "auto" first. Another solver of the same loss is ahead of it by more than 2
+points, beyond three standard errors, in {found} of the {cells} cells in which n mu is at least 150.
+Measured again, that solver and the exact minimiser of the objective on all records are so in
+{behind}:
 """
 _BESIDE = """\
 In {beside} more another solver is and the minimiser is not: what gains by not minimising the
@@ -377,15 +402,26 @@ objective that was asked for is no better choice.
 """
 
 
-def page(rows: _Rows, everything: _Rows) -> str:
-    """Return a table of mean scores for every task, and what breaks a requirement in all rows."""
+def found_in(rows: _Rows) -> tuple[list[Cell], list[Cell]]:
+    """Return the cells that break a requirement, and those where another solver is ahead."""
+    _, behind, beside = ahead(rows)
+    lists = against(rows), [*behind, *beside]
+    broken, better = ([cell for _, cells in found for cell in cells] for found in lists)
+    return broken, better
+
+
+def page(rows: _Rows, everything: _Rows, again: _Rows) -> str:
+    """Return a table of mean scores for every task, and what breaks a requirement.
+
+    What is found in `everything` is listed as far as `again` has it too.
+    """
 
     def values(name: str) -> str:
         return ", ".join(f"`{v}`" if isinstance(v, str) else f"{v:g}" for v in _values(rows, name))
 
     draws = min(len(scores) for row in rows.values() for scores in row["scores"].values())
     shown = {name: values(field) for name, field in _SHOWN.items()}
-    how = _HOW.format(**shown, draws=draws, least=LEAST)
+    how = _HOW.format(**shown, draws=draws, least=LEAST, again=_AGAIN)
     parts = ["# Whether defaults get better with more\n", *map(wrapped, how.split("\n\n"))]
     sizes, epsilons, tasks = (_values(rows, name) for name in ("n", "epsilon", "task"))
     body = []
@@ -399,38 +435,28 @@ def page(rows: _Rows, everything: _Rows) -> str:
     listed = ", ".join(f"{n:g}" for n in sizes)
     parts.append(f"By task and epsilon, with {listed} records:\n")
     parts.append(table(["solver", *head], body))
-    said = "\n".join(f"- {text}" for text in against(everything)) or "None."
+    broken, better = ({cell: again[cell] for cell in cells} for cells in found_in(everything))
+    counts: dict[str, int] = {"cells": len(everything), "found": len(against(everything))}
     columns = ", ".join(f"{d:g}" for d in sorted(_values(everything, "d")))
-    parts.append(f"## Against a requirement\n\nOf {len(everything)} cells in {columns} columns:\n")
-    parts += [f"{said}\n", *_reasons(said), "## Where `plan` does not name the best\n"]
-    cells, behind, beside = ahead(everything)
-    counts = {"cells": cells, "behind": len(behind), "beside": len(beside)}
-    for text, listed in [(_AHEAD, behind), *([(_BESIDE, beside)] if beside else [])]:
-        lines = "\n".join(f"- {cell}" for cell in listed)
-        parts += [wrapped(text.format(**counts)), f"{lines}\n", *_reasons(lines)]
+    parts += ["## Against a requirement\n", wrapped(_AGAINST.format(columns=columns, **counts))]
+    parts += [_listed(against(broken)), "## Where `plan` does not name the best\n"]
+    counts["cells"], *of_grid = ahead(everything)
+    _, behind, beside = ahead(better)
+    counts |= {"found": sum(map(len, of_grid)), "behind": len(behind), "beside": len(beside)}
+    parts += [wrapped(_AHEAD.format(**counts)), _listed(behind)]
+    if beside:
+        parts += [wrapped(_BESIDE.format(**counts)), _listed(beside)]
     return "\n".join(parts)
 
 
-def _reasons(listed: str) -> list[str]:
-    """Return why cells that are listed are as they are, as far as it was measured."""
-    return [wrapped(reason) for place, reason in _REASONS.items() if place in listed]
+def _listed(found: list[_Found]) -> str:
+    """Return a list of sentences, and why cells are as they are, as far as it was measured."""
+    text = "\n".join(f"- {sentence}" for sentence, _ in found) or "None."
+    reasons = [wrapped(reason) for place, reason in _REASONS.items() if place in text]
+    return "\n".join([f"{text}\n", *reasons])
 
 
 _REASONS = {
-    "`minibatch_sgd`, skewed, regression, d 1": """\
-In the column of `minibatch_sgd` it is the records that differ, not the noise: the first 1000 have
-the steeper slope, and without noise 300 steps of 1 / L end at R2 0.761 for 1000 and 0.740 for 10000
-of them, and beside l2 = 0.1 at 0.199 and 0.181.
-""",
-    "`objective_perturbation`, skewed, regression, d 1": """\
-So it is for `objective_perturbation`: the minimiser with penalties of the distance from the mean of
-targets has R2 0.136 for 1000 of these records and 0.121 for 10000.
-""",
-    "`wd_dp`, off_centre, rare, d 8": """\
-So it is for rare labels with `wd_dp`, whose 600 steps end far from the minimiser, of AUC 0.888:
-without noise they have 0.828 for the first 10000 records, 0.817 and 0.810 for the second and third,
-and 0.815 for all.
-""",
     "skewed, regression, d 50, l2 0.1, n 1000, epsilon 1": """\
 In 50 columns, with n mu 237, noise that is added once has the same deviation in every direction.
 With half of it R2 would be higher by 0.02 to 0.10 in skewed and off-centre columns, and lower by
@@ -485,28 +511,37 @@ def main() -> None:
         options.columns, options.records = [8], [1_000, 10_000, 100_000]
         options.l2, options.epsilons = [0.0, 0.1], [1.0, 10.0]
     options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out / "cells.jsonl"
-    rows, wanted = _read(path), sorted(_cells(options), key=lambda cell: cell.n)
     largest: dict[tuple[str, str, int], int] = {}
-    for cell in wanted:
-        key = cell.design, cell.task, cell.d
-        largest[key] = max(largest.get(key, 0), cell.n)
-    for cell in wanted:
-        if cell in rows:
-            continue
-        most = largest[cell.design, cell.task, cell.d]
-        row = {
-            "scores": cell.scores(min(options.draws, max(2, _RECORDS_OF_DRAWS // cell.n)), most),
-            "trivial": cell.trivial(most),
-            "exact": cell.exact(most),
-        }
-        with path.open("a") as file:
-            file.write(json.dumps({"cell": vars(cell), **row}) + "\n")
-        rows[cell] = row
-    text = page({cell: rows[cell] for cell in wanted}, rows)
+    for cell in (wanted := sorted(_cells(options), key=lambda cell: cell.n)):
+        largest[cell.place] = max(largest.get(cell.place, 0), cell.n)
+    rows = _measure(wanted, options.out / "cells.jsonl", largest, options.draws)
+    for cell in rows:
+        largest[cell.place] = max(largest.get(cell.place, 0), cell.n)
+    cells = sorted(dict.fromkeys(itertools.chain(*found_in(rows))), key=lambda cell: cell.place)
+    again = _measure(cells, options.out / "again.jsonl", largest, _AGAIN, groups=_AGAIN)
+    text = page({cell: rows[cell] for cell in wanted}, rows, again)
     if options.page is not None:
         options.page.write_text(text)
     print(text)
+
+
+def _measure(
+    cells: Sequence[Cell], path: Path, largest: dict[Any, int], draws: int, groups: int = 1
+) -> _Rows:
+    """Return the rows of a file, to which those that it lacks of these cells are added."""
+    rows = _read(path)
+    for cell in cells:
+        if cell not in rows:
+            most = largest[cell.place]
+            fewer = draws if groups > 1 else min(draws, max(2, _RECORDS_OF_DRAWS // cell.n))
+            rows[cell] = {
+                "scores": cell.scores(fewer, most, groups),
+                "trivial": cell.trivial(groups * most),
+                "exact": cell.exact(groups * most),
+            }
+            with path.open("a") as file:
+                file.write(json.dumps({"cell": vars(cell), **rows[cell]}) + "\n")
+    return rows
 
 
 if __name__ == "__main__":

@@ -92,11 +92,28 @@ def test_what_gets_worse_with_more_is_found():
     few, many = found
     assert not against(found)
     found[many]["scores"]["R2"] = [score - 0.1 for score in found[few]["scores"]["R2"]]
-    assert max(z for z, _ in worse_with_more(found)) > 3.0
-    assert "worse with more" in against(found)[0]
-    assert against(found)[0] in page(found, found)
+    assert max(z for z, *_ in worse_with_more(found)) > 3.0
+    text, cells = against(found)[0]
+    assert "worse with more" in text
+    assert cells == [few, many]
+    assert text in page(found, found, found)
     found[many]["scores"]["R2"] = [-1.0, -1.1]
-    assert any(text.startswith("R2 -1.050") for text in against(found))
+    assert any(text.startswith("R2 -1.050") for text, _ in against(found))
+
+
+def test_what_other_records_do_not_have_is_not_listed():
+    found = rows("gradient_descent", "regression", "uniform", 0.0, epsilons=(3.0,))
+    _, many = found
+    of_others = {**found, many: found[many] | {"scores": {"R2": [-1.0, -1.1]}}}
+    assert against(of_others)
+    assert "worse with more" not in page(found, of_others, found)
+
+
+def test_groups_of_records_differ():
+    cell = Cell("uniform", "regression", 8, 0.0, "gradient_descent", 200, 20.0)
+    together, apart = (cell.scores(8, 200, groups)["R2"] for groups in (1, 8))
+    assert len(apart) == len(together)
+    assert np.std(apart) > 3.0 * np.std(together)
 
 
 def test_ridge_on_rare_labels_ranks_better_with_more_budget():
