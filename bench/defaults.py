@@ -450,24 +450,10 @@ def page(rows: _Rows, everything: _Rows, again: _Rows) -> str:
 
 
 def _listed(found: list[_Found]) -> str:
-    """Return a list of sentences, and why cells are as they are, as far as it was measured."""
     text = "\n".join(f"- {sentence}" for sentence, _ in found) or "None."
-    reasons = [wrapped(reason) for place, reason in _REASONS.items() if place in text]
-    return "\n".join([f"{text}\n", *reasons])
+    return f"{text}\n"
 
 
-_REASONS = {
-    "skewed, regression, d 50, l2 0.1, n 1000, epsilon 1": """\
-In 50 columns, with n mu 237, noise that is added once has the same deviation in every direction.
-With half of it R2 would be higher by 0.02 to 0.10 in skewed and off-centre columns, and lower by
-0.02 to 0.17 in correlated, indicator and uniform ones.
-""",
-    "`auto`, one_hot, offset, d 50": """\
-More noise in margins costs where columns are rare indicators: in 50 columns, with twice in place of
-three times the noise, R2 is 0.778 there, and 0.04 to 0.05 lower in skewed and off-centre
-columns.
-""",
-}
 _SHOWN = {"columns": "d", "designs": "design", "l2": "l2"}
 _TITLES = {
     "balanced": "accuracy",

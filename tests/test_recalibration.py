@@ -741,12 +741,13 @@ def test_the_level_of_targets_has_the_sensitivity_of_half_their_bound(trust, m, 
     assert dpk.verify(result.privacy.to_dict()).ok
 
 
-def test_a_level_that_claims_less_than_its_bound_is_found():
+def test_a_level_that_claims_less_or_is_left_out_is_found():
     result = dpk.solve("gradient_descent", targets(), budget=BUDGET, rng=1, loss="squared")
     privacy, (*others, level) = result.privacy, result.privacy.releases
-    for factor, ok in ((1.0, True), (0.5, False)):
+    half = replace(level, sensitivity=0.5 * level.sensitivity)
+    for levels, ok in (([level], True), ([half], False), ([], False)):
         ledger = Ledger()
-        for r in (*others, replace(level, sensitivity=factor * level.sensitivity)):
+        for r in (*others, *levels):
             ledger.append(replace(r, times=1), r.times)
         names = ("trust", "noise", "neighbours", "notes", "at_delta")
         kept = {name: getattr(privacy, name) for name in names}

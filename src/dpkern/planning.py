@@ -431,12 +431,13 @@ class _Planner:
         assert declaration.error
         assert declaration.seconds
         asked = {name: getattr(self.asked, name) for name in ("trust", "neighbours")}
-        stated = asked | {"budget": self.budget, "calibration": "sound", "loss": self.asked.loss}
+        stated = asked | {"budget": self.budget, "calibration": "sound"}
         given = {k: o.default for k, o in (SHARED | declaration.own).items()} | stated
         if self.numbers.trust == "silo" or self.asked.transport is not None:
             given |= declaration.of_silos
         share = self._share(declaration, given)
-        numbers = replace(self.numbers, mu=math.sqrt(1.0 - share.value) * self.numbers.mu)
+        given["level_of_targets"] = share.level > 0.0
+        numbers = replace(self.numbers, mu=math.sqrt(1.0 - share.total) * self.numbers.mu)
         found = declaration.settings(numbers, given)
         # Rounds that are fixed by default take their time and their noise too.
         settings = {
@@ -481,7 +482,8 @@ class _Planner:
         numbers, K = self.numbers, self.asked.n_classes
         power = power_of_run(self.n, self.asked.m, numbers.trust, numbers.mu)
         if numbers.log_link or not numbers.labels:
-            return Share.of_targets(power, numbers.dim, declaration, self.asked.loss)
+            squared = self.asked.loss.name == "squared"
+            return Share.of_targets(power, numbers.dim, declaration, squared=squared)
         d = numbers.dim if K == 2 else K * numbers.dim
         return Share.of_labels(power, d, several=K > 2)
 

@@ -104,7 +104,7 @@ class DeclaredSolver(DeclaredRun):
             return
         if self._of("task") == "regression":
             yield self._about(_MEAN, 1, self.unit, dim=1)
-            if any(r["what"] == _LEVEL_OF_TARGETS for r in self._values["releases"]):
+            if self._declared.get("level_of_targets"):
                 yield self._about(_LEVEL_OF_TARGETS, 1, 0.5 * self.unit, dim=1)
             return
         if self.is_ordered:

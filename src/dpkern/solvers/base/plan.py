@@ -59,13 +59,16 @@ class RunPlan:
     declaration : Declaration
         Of the solver.
     arguments : mapping
-        All arguments but the data, checked, with every "auto" replaced; read-only.
+        All arguments but the data, checked, with every "auto" replaced, and whether the level of
+        targets is released; read-only.
     budget : Budget or None
         Of one record, where persons have the given one by the group bound, and without what the
         recalibration takes where both are Gaussian DP.
     recalibration_mu : float or None
         The budget of the recalibration, 0 where it follows from public numbers; None for a run
         without one.
+    level_mu : float
+        That of the level of targets after the run; 0 for a run without one.
     persons : PersonBound or None
         How people with several records are protected.
     shares : Shares or None
@@ -92,6 +95,7 @@ class RunPlan:
     charge: Bound | None
     updates: int
     recalibration_mu: float | None = None
+    level_mu: float = 0.0
     step_sizes: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     solver: str = field(init=False)
     trust: str = field(init=False)
@@ -191,15 +195,16 @@ def resolve(
         budget.warn_of_few_records(objective.n)
     refuse_sizes(objective, given)
     of_settings = budget if persons is None else persons.budget_of_settings
-    of_record, recalibration_mu = budget if persons is None else persons.budget, None
-    share = None
+    of_record = budget if persons is None else persons.budget
+    recalibration_mu, level_mu, share = None, 0.0, None
     if given["recalibrate"] and given["clip"] == AUTO:
         share = recalibration_share(declaration, objective, of_record, persons, given)
-    given["recalibrate"] = bool(share)
-    if share == 0.0:
+    given["recalibrate"] = share is not None and share.value > 0.0
+    given["level_of_targets"] = share is not None and share.level > 0.0
+    if share is not None and not share.value:
         recalibration_mu = 0.0
     elif of_record is not None and share is not None:
-        rest, recalibration_mu = split_budget(of_record.mu, (1.0 - share, share), (1, 1))
+        rest, recalibration_mu, level_mu = share.split(of_record.mu)
         of_settings = Budget.part(rest)
         if declaration.gaussian:  # or the solver finds what is left by itself
             of_record = of_settings
@@ -210,6 +215,7 @@ def resolve(
         MappingProxyType(given),
         budget=of_record,
         recalibration_mu=recalibration_mu,
+        level_mu=level_mu,
         persons=persons,
         shares=None if budget is None else shares,
         charge=_charge(declaration, given),

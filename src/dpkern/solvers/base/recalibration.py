@@ -49,7 +49,7 @@ their probabilities, the counts of the K classes are released, at whose rates th
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -79,7 +79,7 @@ from dpkern.solvers.base.calibration import (
 )
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.persons import PersonBound
-from dpkern.solvers.base.settings import has_level, moments
+from dpkern.solvers.base.settings import moments
 
 if TYPE_CHECKING:  # which import this module
     from dpkern.solvers.base.declaration import Declaration
@@ -116,9 +116,9 @@ _LEVEL_CLIP, _LARGEST_LEVEL = 0.7072, 3.0
 # Of the mean of targets: so many over n mu is its share of mu^2, within these bounds. There is none
 # beside moments from the last, times d^(3/2), on, which are exact, and clip targets around 0.
 _SHARE_M, _LEAST_SHARE_M, _MOST_SHARE_M, _EXACT_M = 45.0, 0.005, 0.2, 6000.0
-# Of the level of targets after a run: so much of that of their mean beside it; and the clip norm of
-# residuals, in units of the bound of targets.
-_LEVEL_SHARE, _RESIDUAL_CLIP = 0.3, 0.5
+# Of the level of targets after a run: the n mu from which it is released, its share by that of
+# their mean, and the clip norm of residuals in units of the bound of targets.
+_LEVELLED, _LEVEL_SHARE, _RESIDUAL_CLIP = 150.0, 0.3, 0.5
 # Of the rates of ordered classes: so many over n mu is their share of mu^2, within these bounds.
 _SHARE_C, _LEAST_SHARE_C, _MOST_SHARE_C = 90.0, 0.02, 0.6
 # Risks are of margins in a unit that none reaches.
@@ -158,7 +158,19 @@ class Share(NamedTuple):
 
     value: float
     releases: int = sum(_TIMES_T)
-    fewest: int = 1  #: passes where margins are kept
+    level: float = 0.0  #: the share for the level of targets after the run
+
+    @property
+    def total(self) -> float:
+        """Of both."""
+        return self.value + self.level
+
+    def split(self, mu: float) -> tuple[float, ...]:
+        """Return the budgets of the run, of the recalibration, and of the level, 0 without one."""
+        of_run = 1.0 - self.total
+        if not self.level:
+            return *split_budget(mu, (of_run, self.value), (1, 1)), 0.0
+        return split_budget(mu, (of_run, self.value, self.level), (1, 1, 1))
 
     @classmethod
     def of_labels(cls, power: float, dim: int, *, several: bool) -> "Share":
@@ -172,18 +184,18 @@ class Share(NamedTuple):
         return cls(value, sum(_TIMES))
 
     @classmethod
-    def of_targets(cls, power: float, dim: int, solver: "Declaration", loss: object) -> "Share":
+    def of_targets(cls, power: float, dim: int, solver: "Declaration", *, squared: bool) -> "Share":
         """Return that of the mean of targets, and of their level, by n mu and the coefficients."""
         if solver.settings is moments and power >= _EXACT_M * dim**1.5:
             return cls(0.0)
         value = min(max(_SHARE_M / power, _LEAST_SHARE_M), _MOST_SHARE_M)
-        if solver.levels and has_level(loss, power):
-            return cls((1.0 + _LEVEL_SHARE) * value, 2, 2)
-        return cls(value, 1)
+        has_level = solver.levels and squared and power >= _LEVELLED  # others have no mean
+        return cls(value, 2, _LEVEL_SHARE * value) if has_level else cls(value, 1)
 
     def passes(self, n: int) -> int:
         """Return the passes over n records in blocks, of two classes or of targets."""
-        return 0 if not self.value else self.fewest if n <= _MOST_KEPT else self.releases
+        fewest = 2 if self.level else 1  # where margins are kept
+        return 0 if not self.value else fewest if n <= _MOST_KEPT else self.releases
 
 
 def recalibration_share(
@@ -192,7 +204,7 @@ def recalibration_share(
     budget: Budget | None,
     persons: PersonBound | None,
     given: Mapping[str, Any],
-) -> float | None:
+) -> Share | None:
     """Return the share of mu^2 for a recalibration, 0 where it follows from public numbers alone.
 
     There is one where predictions are probabilities or means, and the guarantee of all releases is
@@ -223,12 +235,14 @@ def recalibration_share(
         return None
     power = power_of_run(objective.n, data.m, given["trust"], budget.mu)
     if counts:
-        return min(max(_SHARE_L / power, _LEAST_SHARE_L), _MOST_SHARE_L)
+        return Share(min(max(_SHARE_L / power, _LEAST_SHARE_L), _MOST_SHARE_L))
     if targets:
-        return Share.of_targets(power, objective.dim, declaration, loss).value or None
+        squared = isinstance(loss, Loss) and loss.name == "squared"
+        share = Share.of_targets(power, objective.dim, declaration, squared=squared)
+        return share if share.value else None
     if ordered:
-        return min(max(_SHARE_C / power, _LEAST_SHARE_C), _MOST_SHARE_C)
-    return Share.of_labels(power, objective.dim, several=several).value
+        return Share(min(max(_SHARE_C / power, _LEAST_SHARE_C), _MOST_SHARE_C))
+    return Share.of_labels(power, objective.dim, several=several)
 
 
 def _adds_up_changes(given: Mapping[str, Any]) -> bool:
@@ -613,18 +627,8 @@ def first_model(run: "Run", mu: float) -> FloatArray:
             counts, std = _Counts(run, mu, None).find(loss.classes(data))
             return loss.start_at(data, np.maximum(counts, 0.5 * std))
         if objective.has_units:
-            w[-1] = _TargetMean(run, _of_targets(run, mu)[0], None).find(data.target_bound)
+            w[-1] = _TargetMean(run, mu, None).find(data.target_bound)
     return w
-
-
-def _of_targets(run: "Run", mu: float) -> Sequence[float]:
-    """Return the budgets of the mean of targets and of their level, 0 without one."""
-    plan, objective = run.plan, run.objective
-    whole = 0.0 if plan.budget is None else math.hypot(plan.budget.mu, mu)
-    power = power_of_run(objective.n, objective.data.m, plan.trust, whole)
-    if not (plan.declaration.levels and has_level(objective.loss, power)):
-        return mu, 0.0
-    return split_budget(mu, (1.0, _LEVEL_SHARE), (1, 1))
 
 
 def levelled(run: "Run", w: FloatArray) -> tuple[FloatArray, float]:
@@ -632,13 +636,11 @@ def levelled(run: "Run", w: FloatArray) -> tuple[FloatArray, float]:
 
     Clipped gradients have the level of a median, from which that of asymmetric targets is far.
     """
-    mu, objective = run.plan.recalibration_mu, run.objective
-    of_level = _of_targets(run, mu)[1] if mu and objective.has_units else 0.0
-    if not of_level or not np.isfinite(w).all():
+    if not run.plan.level_mu:
         return w, 0.0
-    bound, margins = objective.data.target_bound, _Margins(w, objective.n_threads)
+    bound, margins = run.objective.data.target_bound, _Margins(w, run.objective.n_threads)
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
-        level, error = _TargetLevel(run, of_level, None).find(bound, margins)
+        level, error = _TargetLevel(run, run.plan.level_mu, None).find(bound, margins)
     return np.append(w[:-1], w[-1] + level), error
 
 

@@ -87,10 +87,10 @@ _SEVERAL_STEP = 8.0
 _MOMENTUM, _MEMORIES = 0.95, 6.0
 _MORE_ROUNDS, _MORE_NOISE, _MORE_CLIP, _MOST_MORE = 4000.0, 8000.0, 2000.0, 2.0
 # The n mu over d from which real targets take more noise, by its root, up to so many times; and
-# the n mu from which their level is released after the run, with how much smaller the least clip
-# norm then is: what clipping takes from targets that are not symmetric is their level.
+# how much smaller the least clip norm is where their level is released after the run: what clipping
+# takes from targets that are not symmetric is their level.
 _FEW_TARGETS, _MORE_OF_TARGETS = 10.0, 3.0
-_LEVELLED, _LEVELLED_CLIP = 150.0, 0.5
+_LEVELLED_CLIP = 0.5
 # Of estimates from counts: the square of the bound of whitened rows over their dimension, by
 # mu^2 n / d, and the least.
 _LONG_COUNTS, _LEAST_LONG_COUNTS = 2e-4, 2.5
@@ -284,7 +284,7 @@ def _with_momentum(
         more = min(max(more, 1.0), _MORE_OF_TARGETS)
         horizon = more * spread * numbers.reach / (least * numbers.row_bound * numbers.slope)
         counts = numbers.pull * horizon > _LEVELLED_CLIP  # penalties would outweigh what is clipped
-        if given.get("recalibrate") and has_level(given["loss"], numbers.power) and not counts:
+        if given.get("level_of_targets") and not counts:
             least *= _LEVELLED_CLIP
     else:
         more = _more(numbers, _MORE_NOISE)
@@ -296,14 +296,6 @@ def _with_momentum(
     if not numbers.labels:  # more momentum makes no clip norm smaller
         growth *= (1.0 - _MOMENTUM) / (1.0 - momentum)
     return momentum, (least, more * spread, growth)
-
-
-def has_level(loss: object, power: float) -> bool:
-    """Whether the level of targets is released after clipped gradients of this loss, by n mu.
-
-    The mean of residuals is that of least squares: other losses have other levels.
-    """
-    return getattr(loss, "name", loss) == "squared" and power >= _LEVELLED
 
 
 def _is_private_linear(numbers: PublicNumbers) -> bool:
