@@ -19,7 +19,7 @@ at least. Then the cells of --out that break a requirement are found:
    loss above that of the rate by more than 0.01 beyond three standard errors.
 
 Draws of a cell share their records, of which some numbers are luckier than others. So what is found
-is measured again with records that differ in all of 16 draws, and listed if it is found again.
+is measured again with records that differ in all of 64 draws, and listed if it is found again.
 """
 
 import argparse
@@ -58,7 +58,8 @@ _COLUMNS = (1, 8, 50, 200)
 _L2 = (0.0, 1e-3, 1e-1)
 _LARGEST = 60_000_000  # entries of a design: larger cells of the grid are left out
 _RECORDS_OF_DRAWS = 400_000
-_AGAIN = 16  # draws, each with records of its own, of what is measured again
+# Draws, each with records of its own, of what is measured again, and of how many records together.
+_AGAIN, _RECORDS_OF_AGAIN = 64, 4_000_000
 
 
 def _uniform(rng: np.random.Generator, n: int, d: int) -> FloatArray:
@@ -380,8 +381,8 @@ around 0 and around half of their bound, three standard deviations away from 0.
 A requirement is broken where more records or more budget make a mean worse (z > 3 by Holm's
 correction) and worse than the exact minimiser's, where R2 is below that of the mean, accuracy below
 that of the larger class, or log loss above the rate's; each where n mu >= {least:g}. Draws of a
-cell share their records. So what is found is measured again, with {again} draws each of which has
-records of its own, and is listed if it is found again.
+cell share their records. So what is found is measured again, with up to {again} draws, each of
+which has records of its own, and is listed if it is found again.
 """
 
 _AGAINST = """\
@@ -504,7 +505,7 @@ def main() -> None:
     for cell in rows:
         largest[cell.place] = max(largest.get(cell.place, 0), cell.n)
     cells = sorted(dict.fromkeys(itertools.chain(*found_in(rows))), key=lambda cell: cell.place)
-    again = _measure(cells, options.out / "again.jsonl", largest, _AGAIN, groups=_AGAIN)
+    again = _measure(cells, options.out / "again.jsonl", largest, _AGAIN, apart=True)
     text = page({cell: rows[cell] for cell in wanted}, rows, again)
     if options.page is not None:
         options.page.write_text(text)
@@ -512,14 +513,19 @@ def main() -> None:
 
 
 def _measure(
-    cells: Sequence[Cell], path: Path, largest: dict[Any, int], draws: int, groups: int = 1
+    cells: Sequence[Cell], path: Path, largest: dict[Any, int], draws: int, *, apart: bool = False
 ) -> _Rows:
-    """Return the rows of a file, to which those that it lacks of these cells are added."""
+    """Return the rows of a file, to which those that it lacks of these cells are added.
+
+    Draws have the same records, or `apart` their own.
+    """
     rows = _read(path)
     for cell in cells:
         if cell not in rows:
             most = largest[cell.place]
-            fewer = draws if groups > 1 else min(draws, max(2, _RECORDS_OF_DRAWS // cell.n))
+            enough = _RECORDS_OF_AGAIN // most if apart else _RECORDS_OF_DRAWS // cell.n
+            fewer = min(draws, max(2, enough))
+            groups = fewer if apart else 1
             rows[cell] = {
                 "scores": cell.scores(fewer, most, groups),
                 "trivial": cell.trivial(groups * most),

@@ -2,18 +2,18 @@
 
     python -m tests.faults                     every fault, one after the other
     python -m tests.faults --only ID [ID ...]  some of them
-    python -m tests.faults --component privacy  those of a part of the source
+    python -m tests.faults --of dpkern/privacy  those of a file or a folder of src
     python -m tests.faults --check             only whether every snippet is found once
     python -m tests.faults --results FILE      kept in a file, from which a next call goes on
 
-The faults are in `faults.toml`: an id, a part of the source (`component`), the property
-that the fault breaks (`property`), a snippet of the source and what to put in its place, the test
-files that must fail, and the tier of tests (`tests/tiers.py`) that catches it where the default one
-does not. A snippet is looked for in all of src, with any white space between its words, and must
-occur exactly once. Each fault is planted in a temporary copy of the working tree, the named
-tests run there until the first failure, and the source is put back. At the end the tests that
-failed run once more without any fault: what fails then has seen no fault. The exit status is 1 when
-a fault is not caught or not found.
+The faults are in `planted`, a file for every package, under their source file and their id: the
+property that the fault breaks, a snippet of the file and what to put in its place, the test files
+that must fail, and the tier of tests (`tests/tiers.py`) that catches it where the default one does
+not. A snippet is looked for with any white space between its words, and must occur exactly once.
+Each fault is planted in a temporary copy of the working tree, the named tests run there until the
+first failure, and the source is put back. At the end the tests that failed run once more without
+any fault: what fails then has seen no fault. The exit status is 1 when a fault is not caught or not
+found.
 """
 
 import argparse
@@ -35,7 +35,6 @@ from pathlib import Path
 from tests.tiers import TIERS
 
 ROOT = Path(__file__).resolve().parents[1]
-SUFFIXES = {".py", ".pyx", ".pxi", ".c", ".h"}
 LIMIT = 900.0  # seconds for the tests of one fault
 DEFAULT = "default"  # the tier of tests without a mark
 
@@ -53,8 +52,8 @@ class Fault:
 
     Attributes
     ----------
-    id, component, property : str
-        Its name, the part of the source that it is in, and what does not hold any more.
+    id, source, property : str
+        Its name, the file of src that it is in, and what does not hold any more.
     old, new : str
         The snippet and what takes its place; lines after the first are indented like the snippet.
     tests : list of str
@@ -64,17 +63,20 @@ class Fault:
     """
 
     id: str
-    component: str
+    source: str
     property: str
     old: str
     new: str
     tests: list[str]
     tier: str = DEFAULT
 
-    def found(self, sources: dict[Path, str]) -> list[tuple[Path, re.Match[str]]]:
+    def path(self, root: Path) -> Path:
+        """The source file below a root of the working tree."""
+        return root / "src" / self.source
+
+    def found(self, text: str) -> list[re.Match[str]]:
         """Where the snippet occurs."""
-        words = re.compile(r"\s+".join(map(re.escape, self.old.split())))
-        return [(path, match) for path, text in sources.items() for match in words.finditer(text)]
+        return list(re.finditer(r"\s+".join(map(re.escape, self.old.split())), text))
 
     def planted(self, text: str, match: re.Match[str]) -> str:
         """The file's text with the fault in it."""
@@ -85,15 +87,12 @@ class Fault:
 
 
 def read_faults() -> list[Fault]:
-    """All faults, in the order of the file."""
-    with Path(__file__).with_suffix(".toml").open("rb") as file:
-        return [Fault(**entry) for entry in tomllib.load(file)["fault"]]
-
-
-def read_sources(root: Path) -> dict[Path, str]:
-    """The text of every source file."""
-    files = sorted(p for p in (root / "src").rglob("*") if p.suffix in SUFFIXES)
-    return {path: path.read_text(encoding="utf-8") for path in files}
+    """All faults, what is compiled last, a file at a time."""
+    found = []
+    for path in Path(__file__).with_name("planted").glob("*.toml"):
+        for source, faults in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            found += [Fault(id, source, **entry) for id, entry in faults.items()]
+    return sorted(found, key=lambda fault: (not fault.source.endswith(".py"), fault.source))
 
 
 def test_files(fault: Fault, root: Path) -> list[str]:
@@ -102,12 +101,12 @@ def test_files(fault: Fault, root: Path) -> list[str]:
     return [str(path.relative_to(root)) for path in found]
 
 
-def complaints(fault: Fault, root: Path, sources: dict[Path, str]) -> list[str]:
+def complaints(fault: Fault, root: Path) -> list[str]:
     """What has to be repaired before the fault can be planted."""
-    found, wrong = fault.found(sources), []
+    path, wrong = fault.path(root), []
+    found = fault.found(path.read_text(encoding="utf-8")) if path.exists() else []
     if len(found) != 1:
-        where = ", ".join(sorted({str(path.relative_to(root)) for path, _ in found}))
-        wrong.append(f"snippet found {len(found)} times{where and ' in '}{where}: {fault.old!r}")
+        wrong.append(f"snippet found {len(found)} times in {fault.source}: {fault.old!r}")
     if fault.new.split() == fault.old.split():
         wrong.append("the new text is the old one")
     if len(test_files(fault, root)) != len(fault.tests) or not fault.tests:
@@ -225,12 +224,14 @@ class Copy:
         return (self._folder / "output").read_text(encoding="utf-8", errors="replace")[-2000:]
 
 
-def try_fault(copy: Copy, fault: Fault, sources: dict[Path, str]) -> tuple[str, list[str]]:
+def try_fault(copy: Copy, fault: Fault) -> tuple[str, list[str]]:
     """What came of a fault, and the tests that failed."""
-    ((path, match),) = fault.found(sources)
+    path = fault.path(copy.root)
+    text = path.read_text(encoding="utf-8")
+    (match,) = fault.found(text)
     marks = None if fault.tier == DEFAULT else fault.tier
     try:
-        with copy.planted(path, fault.planted(sources[path], match)):
+        with copy.planted(path, fault.planted(text, match)):
             status, failed = copy.run(["-x", *test_files(fault, copy.root)], marks)
     except RuntimeError as error:
         return f"NOT CAUGHT: {error}", []
@@ -250,17 +251,11 @@ def try_faults(faults: list[Fault], results: dict[str, list[str]], file: Path | 
     missed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         copy = Copy(Path(folder))
-        sources = read_sources(copy.root)
-
-        def sort_key(fault: Fault) -> tuple[bool, str]:
-            path = fault.found(sources)[0][0]  # what is compiled comes last, a file at a time
-            return path.suffix != ".py", str(path)
-
-        for fault in sorted(faults, key=sort_key):
+        for fault in faults:
             if fault.id in results:
                 continue
             begin = time.monotonic()
-            said, failed = try_fault(copy, fault, sources)
+            said, failed = try_fault(copy, fault)
             seconds = time.monotonic() - begin
             print(f"{fault.id:<32}  {seconds:6.1f} s  {said}  {' '.join(failed)}", flush=True)
             if not failed:
@@ -287,7 +282,7 @@ def main() -> int:
     """Read the command line, and do what it says."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", metavar="ID", help="these faults")
-    parser.add_argument("--component", help="the faults of this part of the source")
+    parser.add_argument("--of", metavar="PATH", help="the faults of this file or folder of src")
     parser.add_argument("--check", action="store_true", help="only look for the snippets")
     parser.add_argument("--results", type=Path, metavar="FILE", help="what was caught, as JSON")
     arguments = parser.parse_args()
@@ -297,13 +292,13 @@ def main() -> int:
         parser.error("two faults have one id")
     if arguments.only is not None:
         faults = [fault for fault in faults if fault.id in arguments.only]
-    if arguments.component is not None:
-        faults = [f for f in faults if f"{f.component}/".startswith(f"{arguments.component}/")]
+    if arguments.of is not None:
+        faults = [fault for fault in faults if Path(fault.source).is_relative_to(arguments.of)]
     if not faults:
         parser.error("there is no such fault")
 
-    sources, begin = read_sources(ROOT), time.monotonic()
-    lost = {fault.id: complaints(fault, ROOT, sources) for fault in faults}
+    begin = time.monotonic()
+    lost = {fault.id: complaints(fault, ROOT) for fault in faults}
     lost = {name: wrong for name, wrong in lost.items() if wrong}
     for name, wrong in lost.items():
         print(f"{name:<32}  {'; '.join(wrong)}")

@@ -30,9 +30,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tests.faults import ROOT, Copy, read_faults, read_sources
+from tests.faults import ROOT, Copy, read_faults
 
 LIMIT = 60.0  # seconds for the tests of one mutant
+SUFFIXES = {".py", ".pyx", ".pxi", ".c", ".h"}
 COMPILED = {".pyx": "Cython", ".pxi": "Cython", ".c": "C", ".h": "C"}
 
 SWAPS = {
@@ -217,7 +218,9 @@ def find_condition(text: str, start: int, language: str) -> int:
 def choose(sample: int, seed: int) -> list[Mutant]:
     """A sample of mutants, each language with a share by its lines."""
     lines, mutants = Counter[str](), dict[str, list[Mutant]]()
-    for file in read_sources(ROOT):
+    for file in sorted((ROOT / "src").rglob("*")):
+        if file.suffix not in SUFFIXES:
+            continue
         path, data = file.relative_to(ROOT).as_posix(), file.read_bytes()
         language = COMPILED.get(file.suffix, "Python")
         if path.startswith("src/csrc/gpu/") or (language == "Python" and "csrc" in path):
@@ -270,11 +273,10 @@ def measure(copy: Copy, file: Path) -> dict[str, Any]:
 def read_names() -> dict[str, set[str]]:
     """The test files that faults name, by the source file that a fault is in, and its folder."""
     named: dict[str, set[str]] = {}
-    sources = read_sources(ROOT)
     for fault in read_faults():
-        for path, _ in fault.found(sources):
-            for place in (path, path.parent):
-                named.setdefault(place.relative_to(ROOT).as_posix(), set()).update(fault.tests)
+        path = fault.path(ROOT)
+        for place in (path, path.parent):
+            named.setdefault(place.relative_to(ROOT).as_posix(), set()).update(fault.tests)
     return named
 
 

@@ -524,7 +524,7 @@ def test_steps_too_long_for_the_penalties_are_shortened():
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 10.0])
-def test_larger_clip_norms_of_targets_take_half_of_the_noise_once(epsilon):
+def test_larger_clip_norms_of_targets_take_less_of_the_noise_once(epsilon):
     """Of what a larger budget buys, a part is less noise, beside which residuals are small."""
     X = np.random.default_rng(0).uniform(-1.0, 1.0, (10_000, 1))
     data = dpk.SiloData(
@@ -533,11 +533,11 @@ def test_larger_clip_norms_of_targets_take_half_of_the_noise_once(epsilon):
     )  # fmt: skip
     budget = dpk.Budget(epsilon=epsilon, delta=1e-6)
     result = dpk.solve("wd_dp", data, budget=budget, rng=0, loss="squared")
-    most = 0.2 * margin_noise(2, labels=False)
+    most = margin_noise(2, labels=False)
     larger = result.parameters["clip"] > 0.5001 * data.row_bound
     assert larger == (epsilon > 1.0)
     found = data.row_bound * result.privacy.releases[-1].std
-    assert found <= 1.001 * most * (0.5 if larger else 1.0)
+    assert found <= 1.001 * most * (0.1 if larger else 0.14)
 
 
 def test_several_classes_do_not_get_worse_with_the_budget():

@@ -40,7 +40,7 @@ from dpkern.solvers.base.options import AUTO
 # which most is lost again; with noise that is added once to the result, for labels and for targets;
 # with budgets for gradients and for differences of them, along the path or from an anchor; with
 # every record in one round.
-_EVERY_ROUND, _ONCE, _ONCE_TARGETS = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13), (0.5, 0.2, 0.1)
+_EVERY_ROUND, _ONCE, _ONCE_TARGETS = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13), (0.5, 0.14, 0.1)
 _DIFFERENCES, _ANCHORED = (0.28, 0.35, 0.5), (0.5, 0.25, 0.25)
 _IN_TURN = (0.5, 0.25, 0.25)
 # Noise of ordered classes, whose probabilities no line mends: by n mu, within these bounds.
