@@ -10,7 +10,7 @@ from unittest import mock
 from bench.cases import Case, Contenders
 from bench.speed import speed_test
 from dpkern import Budget, SiloData, SolverResult, cli, solve
-from dpkern.cli import compare
+from dpkern.cli import _comparison
 
 
 def in_turn(
@@ -38,8 +38,8 @@ def printed(arguments: list[str]) -> int:
 
 
 def one_by_one(arguments: list[str]) -> int:
-    one_core = mock.patch.object(compare, "usable_cores", return_value=1)
-    with one_core, mock.patch.object(compare, "solve_many", in_turn):
+    one_core = mock.patch.object(_comparison, "usable_cores", return_value=1)
+    with one_core, mock.patch.object(_comparison, "solve_many", in_turn):
         return printed(arguments)
 
 

@@ -27,7 +27,8 @@ def records(n: int, d: int, m: int) -> SiloData:
 
 def on_references(run: Callable[[], np.ndarray]) -> np.ndarray:
     """The same run with every kernel that has a reference replaced by it."""
-    references = {name: getattr(reference, name) for name in reference.__all__ if name != "prox"}
+    names = ({*reference.__all__} & {*kernels.__all__}) - {"prox"}
+    references = {name: getattr(reference, name) for name in names}
     with mock.patch.multiple(kernels, **references):
         return run()
 
