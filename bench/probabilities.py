@@ -19,8 +19,9 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import dpkern as dpk
 from bench import board_labels
-from bench.utility_sets import SETS, Problem
+from bench.utility_sets import SETS
 from examples.papers import public_sets
+from examples.papers.public_sets import Task
 
 EPSILONS, DELTA, DRAWS, BINS = (0.1, 0.3, 1.0, 3.0), 1e-6, 40, 10
 SMALL = {
@@ -143,7 +144,7 @@ def print_several() -> None:
                 print(f"| {name} | {epsilon:g} | {pairs} |")
 
 
-def print_noise(model: dpk.SolverResult, task: Problem) -> None:
+def print_noise(model: dpk.SolverResult, task: Task) -> None:
     """Print how far noise moves released scores, the table of docs/evaluation.md."""
     names = ("auc", "accuracy", "calibration_error", "log_loss")
     print(f"\n| epsilon | {' | '.join(names)} |\n|---|---|---|---|---|")

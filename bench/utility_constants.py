@@ -49,7 +49,7 @@ def moved(numbers: PublicNumbers, constant: str, factor: float) -> dict[str, Any
     noise = (of["clip"] * least, spread * taken, growth * taken * of["growth"])
     bold = of["step"] * _BOLD_STEP
     rounds = round(_ROUNDS * _more(numbers, _MORE_ROUNDS))
-    most, noise = _with_momentum(numbers, rounds, bold / numbers.smoothness, noise)
+    most, noise = _with_momentum(numbers, given, rounds, bold / numbers.smoothness, noise)
     given["momentum"] = max(1.0 - (1.0 - most) / of["memory"], 0.0)
     found = descent(numbers, given, rounds=rounds, bold=bold, noise=noise)
     # The rule's own momentum is the least for which a step is at most 1 / L.
