@@ -7,12 +7,13 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 _NOT_FINITE = "__float__"
+_NAN = "a model must hold numbers to have a digest, got nan"
 
 
 def plain_mapping(name: str, value: object) -> dict[str, Any]:
@@ -31,6 +32,8 @@ def plain_mapping(name: str, value: object) -> dict[str, Any]:
 
 
 def _plain(name: str, value: object) -> Any:
+    if value is None or type(value) in (bool, int, str):  # most are
+        return value
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -71,6 +74,19 @@ def decode(value: Any) -> Any:
     return value
 
 
+def with_lists(value: Any) -> Any:
+    """Return what `decode` returns of an encoded value: with lists instead of tuples and arrays."""
+    if type(value) in (float, str):  # most values are
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [with_lists(entry) for entry in value]
+    if isinstance(value, Mapping):
+        return {key: with_lists(entry) for key, entry in value.items()}
+    return value
+
+
 def canonical(values: Mapping[str, Any], *, spaces: bool = False) -> str:
     """Return the one JSON text of a mapping in plain values: sorted keys, and no spaces.
 
@@ -96,42 +112,47 @@ def model_digest(values: Mapping[str, Any]) -> str:
     ValueError
         When a number is NaN.
     """
-    content = hashlib.sha256()
-    for part in _parts(values):
-        content.update(part)
-    return f"sha256:{content.hexdigest()}"
+    content = bytearray()
+    _add(content, values)
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _parts(value: Any) -> Iterator[bytes]:
-    """Return the bytes of a value: its kind, the length of what has one, and the content."""
-    if value is None or isinstance(value, bool):
-        yield {None: b"n", False: b"f", True: b"t"}[value]
+def _add(to: bytearray, value: Any) -> None:
+    """Add the bytes of a value: its kind, the length of what has one, and the content."""
+    if type(value) is float:  # most values are
+        _add_number(to, value)
+    elif value is None or isinstance(value, bool):
+        to += {None: b"n", False: b"f", True: b"t"}[value]
     elif isinstance(value, str | bytes):
         kind, text = b"b", value
         if isinstance(text, str):
             kind, text = b"s", text.encode(errors="surrogatepass")
-        yield kind + _length(text) + text
+        to += kind + _length(text) + text
     elif isinstance(value, np.ndarray):
         numbers = value.astype("<f8") + 0.0
         if np.isnan(numbers).any():
-            raise ValueError("a model must hold numbers to have a digest, got nan")
-        yield b"a" + _length(numbers.ravel()) + numbers.tobytes()
-    elif isinstance(value, Mapping):
-        yield b"m" + _length(value)
-        for name in sorted(value):
-            yield from _parts(name)
-            yield from _parts(value[name])
+            raise ValueError(_NAN)
+        to += b"a" + _length(numbers.ravel()) + numbers.tobytes()
     elif isinstance(value, list | tuple):
-        yield b"l" + _length(value)
+        to += b"l" + _length(value)
         for entry in value:
-            yield from _parts(entry)
+            _add(to, entry)
+    elif isinstance(value, Mapping):
+        to += b"m" + _length(value)
+        for name in sorted(value):
+            _add(to, name)
+            _add(to, value[name])
     elif isinstance(value, int) and (abs(value) > 2**1000 or int(float(value)) != value):
-        yield from (b"i", *_parts(str(value)))
+        to += b"i"
+        _add(to, str(value))
     else:
-        number = float(value) + 0.0
-        if math.isnan(number):
-            raise ValueError("a model must hold numbers to have a digest, got nan")
-        yield b"d" + struct.pack("<d", number)
+        _add_number(to, float(value))
+
+
+def _add_number(to: bytearray, number: float) -> None:
+    if math.isnan(number):
+        raise ValueError(_NAN)
+    to += b"d" + struct.pack("<d", number + 0.0)
 
 
 def _length(value: Any) -> bytes:

@@ -21,17 +21,30 @@ static inline intptr_t rows_left(int64_t i, int64_t end, intptr_t rows) {
     return end - i < rows ? (intptr_t)(end - i) : rows;
 }
 
+/* Few records have offsets or weights: what reads them is no part of the loops of those without. */
+static __attribute__((noinline)) void add_stored(const double *values, intptr_t n,
+                                                 const int64_t *row, double *to) {
+    for (intptr_t i = 0; i < n; i++)
+        to[i] += values[row[i]];
+}
+
+static __attribute__((noinline)) void multiply_by_stored(const double *values, intptr_t n,
+                                                         const int64_t *row, double *to) {
+    for (intptr_t i = 0; i < n; i++)
+        to[i] *= values[row[i]];
+}
+
 /* z: (n,) margins of the stored rows (n,), plus their offsets. */
 DPK_INLINE void add_margin_offsets(const dpk_data *data, intptr_t n, const int64_t *row,
                                    double *z) {
-    for (intptr_t i = 0; data->margin_offset && i < n; i++)
-        z[i] += data->margin_offset[row[i]];
+    if (data->margin_offset)
+        add_stored(data->margin_offset, n, row, z);
 }
 
 /* s: (n,) values or derivatives of the loss at the stored rows (n,), times their weights. */
 DPK_INLINE void weigh_records(const dpk_data *data, intptr_t n, const int64_t *row, double *s) {
-    for (intptr_t i = 0; data->record_weight && i < n; i++)
-        s[i] *= data->record_weight[row[i]];
+    if (data->record_weight)
+        multiply_by_stored(data->record_weight, n, row, s);
 }
 
 /* Leaves out the rows with s = 0, and returns how many are left; only `s` and `row` follow. */

@@ -4,14 +4,14 @@ Whether it has learnt anything, or diverged, is tested by post-processing of rel
 """
 
 import math
-from dataclasses import asdict
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import NDArray
 
-from dpkern._json import decode, encode
+from dpkern._json import with_lists
 from dpkern._typing import FloatArray
 from dpkern._warn import warn
 from dpkern.data import Schema, Transform
@@ -223,18 +223,25 @@ def stored_model(
     values = {
         "intercept": intercept,
         "classes": None if classes is None else classes.tolist(),
-        "transform": asdict(transform),
+        "transform": _values(transform),
         "loss": loss,
         "oracle": None if oracle is None else oracle.declaration,
         "feature_names": feature_names,
         "schema": None if schema is None else schema.to_dict(),
-        "calibration": None if calibration is None else asdict(calibration),
+        "calibration": None if calibration is None else _values(calibration),
     }
-    return {"coef": coef, **decode(encode(values))}
+    return {"coef": coef, **with_lists(values)}
+
+
+def _values(found: Transform | Calibration | Temperature) -> dict[str, Any]:
+    """Return the fields of a dataclass that has no other one in them, without copies."""
+    return {field.name: getattr(found, field.name) for field in fields(found)}
 
 
 def plain(value: Any) -> Any:
     """Convert an argument to numbers, strings, lists and dicts."""
+    if value is None or type(value) in (bool, int, float, str):  # most are
+        return value
     declaration = getattr(value, "declaration", None)
     if isinstance(declaration, str | dict):
         return declaration if len(declaration) > 1 else value.name
