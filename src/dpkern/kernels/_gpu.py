@@ -119,7 +119,7 @@ def _records(
     tasks: Tasks,
     m: int,
 ) -> list[Any]:
-    """Return the first arguments of every kernel (GLM in gpu/sums.h)."""
+    """Return the first arguments of every kernel (GLM in gpu/record.h)."""
     sizes = [np.int64(p), np.int64(intercept), np.float64(row_bound)]
     return [X, y, scale, shift, rows, *sizes, tasks.device, np.int64(tasks.number), np.int64(m)]
 

@@ -243,8 +243,8 @@ class Certificate:
         neighbours, arithmetic, bound, notes
             As the fields of the certificate. A release without noise, or in float arithmetic, gives
             mu = infinity and a note; noise without a grid is float arithmetic. If the sampling is
-            the one that `accounting.AMPLIFIES` supports for the neighbour relation, `epsilon` and
-            `delta` use it; mu charges full batches, which makes the bound "upper".
+            the one that amplifies for the neighbour relation (`sampling.amplification`), `epsilon`
+            and `delta` use it; mu charges full batches, which makes the bound "upper".
         **fields
             The fields `trust` and `noise`, and optionally `declared`, `claimed`, `at_delta`,
             `model`, `started` and `sources`.
