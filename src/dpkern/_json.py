@@ -42,7 +42,7 @@ def _plain(name: str, value: object) -> Any:
         return tuple(_plain(name, entry) for entry in value)
     if isinstance(value, float) and math.isnan(value):
         raise ValueError(f"{name} must be a number, got nan")
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, int | float | str):
         return value
     raise TypeError(
         f"{name} must be None, a number, a string, or a list or mapping of these, got "
