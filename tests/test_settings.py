@@ -32,10 +32,10 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def make_data(seed=0, scale=0.2, n=600, **options):
+def make_data(seed=0, scale=0.2, n=600, columns=6, **options):
     rng = np.random.default_rng(seed)
-    X = scale * rng.standard_normal((n, 6))
-    y = np.where(X @ rng.standard_normal(6) + 0.1 * rng.standard_normal(n) > 0.0, 1, -1)
+    X = scale * rng.standard_normal((n, columns))
+    y = np.where(X @ rng.standard_normal(columns) + 0.1 * rng.standard_normal(n) > 0.0, 1, -1)
     return dpk.SiloData.split(X, y, 3, seed=0, **{"row_bound": 1.0, "intercept": True} | options)
 
 
@@ -104,7 +104,7 @@ def test_no_rule_reads_a_record(name, trust):
 
 def test_noise_in_margins_is_what_the_rule_says():
     """R u C h / mu, h = T eta / (1 - momentum): 9 where C is the least, less where it is larger."""
-    data = make_data()
+    data = make_data(n=700)
     found = settings(run("gradient_descent", data, recalibrate=False))
     R, u = data.row_bound, 2.0 / data.n
     horizon = found["rounds"] * found["step_size"] / (1.0 - found["momentum"])
@@ -127,6 +127,19 @@ def test_noise_in_margins_is_what_the_rule_says():
     assert few["clip"] == pytest.approx(0.28 * 0.5 * R)
     few = settings(run("gradient_descent", make_data(n=12_000), recalibrate=False))
     assert few["clip"] == pytest.approx(0.14 * 0.5 * R * 12_000 * BUDGET.mu / 2000.0)
+
+
+@for_each(
+    ("n", "columns", "share"),
+    [(200, 6, 2 / 3), (600, 6, 600 * BUDGET.mu / 150), (200, 24, 25 / 30), (200, 40, 1)],
+)
+def test_few_labels_in_few_columns_take_less_noise(n, columns, share):
+    """In proportion to n mu below 150 or to the coefficients below 30, at least two thirds."""
+    data = make_data(n=n, columns=columns)
+    found = settings(run("gradient_descent", data, recalibrate=False))
+    horizon = found["rounds"] * found["step_size"] / (1.0 - found["momentum"])
+    noise = 2.0 / n * found["clip"] * horizon / BUDGET.mu
+    assert noise == pytest.approx(share * min(9.0, 50.0 / math.sqrt(columns + 1.0)))
 
 
 def test_counts_take_no_more_rounds_and_no_more_noise():

@@ -86,6 +86,8 @@ _SEVERAL_STEP = 8.0
 # a larger least clip norm, in proportion, up to so many times.
 _MOMENTUM, _MEMORIES = 0.95, 6.0
 _MORE_ROUNDS, _MORE_NOISE, _MORE_CLIP, _MOST_MORE = 4000.0, 8000.0, 2000.0, 2.0
+# The n mu, or the number of coefficients, below which labels take less noise, and the least part.
+_FEW_LABELS, _FEW_COLUMNS, _LEAST_NOISE = 150.0, 30.0, 2.0 / 3.0
 # The n mu over d from which real targets take more noise, by its root, up to so many times; and
 # how much smaller the least clip norm is where their level is released after the run: what clipping
 # takes from targets that are not symmetric is their level.
@@ -287,7 +289,7 @@ def _with_momentum(
         if given.get("level_of_targets") and not counts:
             least *= _LEVELLED_CLIP
     else:
-        more = _more(numbers, _MORE_NOISE)
+        more = _more(numbers, _MORE_NOISE) * _less(numbers)
         most = _MOST_MORE * _EVERY_ROUND[0]
         least = max(least, min(least * _more(numbers, _MORE_CLIP), most))
         growth *= more
@@ -302,6 +304,16 @@ def _is_private_linear(numbers: PublicNumbers) -> bool:
     """Whether a linear model without a log link is learnt with noise."""
     others = numbers.hidden_layers or numbers.ordered or numbers.log_link
     return numbers.mu < math.inf and not others
+
+
+def _less(numbers: PublicNumbers) -> float:
+    """Return the part of the noise in margins that a linear model of few labels takes.
+
+    Below some n mu the noise hides those directions in which few columns vary little, which a long
+    horizon is for; of more columns they are most of what is to be learnt.
+    """
+    share = max(numbers.power / _FEW_LABELS, numbers.dim / _FEW_COLUMNS, _LEAST_NOISE)
+    return min(share, 1.0)
 
 
 def _more(numbers: PublicNumbers, least: float) -> float:
