@@ -274,9 +274,10 @@ def _with_momentum(
 
     Curvature takes most of the noise from directions in which records vary, and a longer horizon
     learns the rest. So linear models take more noise where n mu is large, of real targets for the
-    number of coefficients, and those of labels a larger least clip norm, because clipping takes
-    more from them than noise; that of real targets is smaller where their level is released after
-    the run. Where noise permits a longer horizon at that norm, there is more momentum.
+    number of coefficients, and less of few labels; those of labels take a larger least clip norm,
+    because clipping takes more from them than noise; that of real targets is smaller where their
+    level is released after the run. Where noise permits a longer horizon at that norm, there is
+    more momentum.
     """
     least, spread, growth = noise
     if not _is_private_linear(numbers):
@@ -309,8 +310,8 @@ def _is_private_linear(numbers: PublicNumbers) -> bool:
 def _less(numbers: PublicNumbers) -> float:
     """Return the part of the noise in margins that a linear model of few labels takes.
 
-    Below some n mu the noise hides those directions in which few columns vary little, which a long
-    horizon is for; of more columns they are most of what is to be learnt.
+    A long horizon is for directions in which records vary little. Where n mu is small the noise
+    hides them, but of many columns they are most of what is to be learnt.
     """
     share = max(numbers.power / _FEW_LABELS, numbers.dim / _FEW_COLUMNS, _LEAST_NOISE)
     return min(share, 1.0)
