@@ -188,10 +188,12 @@ def _expectations(cells: dict[str, Cells], facts: dict[str, Row], names: list[st
     for fitting, which in (("looked at", "were only looked at"), ("no", "were not seen")):
         others = {k: v for k, v in found.items() if SETS[k[0]].fitting == fitting}
         if others:
-            listed = ", ".join(f"`{name}`" for name in dict.fromkeys(name for name, _ in others))
+            shown = {name for name, _ in others}
+            listed = ", ".join(f"`{name}`" for name in SETS if name in shown)
+            mean = round(statistics.fmean(others.values()), 1) + 0.0  # no -0.0
             text += (
                 f" On the sets that {which} while the constants of the rules were fitted "
-                f"({listed}), the mean is {statistics.fmean(others.values()):.1f} points."
+                f"({listed}), the mean is {mean:.1f} points."
             )
     below = {
         key: 100.0 * (facts[key[0]]["majority"] - cells["auto"][key[0], SHOWN, key[1]]["accuracy"])
