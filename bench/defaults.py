@@ -19,7 +19,7 @@ at least. Then the cells of --out that break a requirement are found:
    loss above that of the rate by more than 0.01 beyond three standard errors.
 
 Draws of a cell share their records, of which some numbers are luckier than others. So what is found
-is measured again with records that differ in all of 64 draws, and listed if it is found again.
+is measured again in up to 64 draws, each with records of its own, and listed if it is found again.
 """
 
 import argparse
@@ -517,13 +517,13 @@ def _measure(
 ) -> _Rows:
     """Return the rows of a file, to which those that it lacks of these cells are added.
 
-    Draws have the same records, or `apart` their own.
+    Draws have the same records, the first of the largest cell's, or `apart` their own.
     """
     rows = _read(path)
     for cell in cells:
         if cell not in rows:
-            most = largest[cell.place]
-            enough = _RECORDS_OF_AGAIN // most if apart else _RECORDS_OF_DRAWS // cell.n
+            most = cell.n if apart else largest[cell.place]
+            enough = (_RECORDS_OF_AGAIN if apart else _RECORDS_OF_DRAWS) // cell.n
             fewer = min(draws, max(2, enough))
             groups = fewer if apart else 1
             rows[cell] = {
