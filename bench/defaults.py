@@ -18,8 +18,9 @@ at least. Then the cells of --out that break a requirement are found:
    accuracy below that of the larger class by more than a point beyond three standard errors, log
    loss above that of the rate by more than 0.01 beyond three standard errors.
 
-Draws of a cell share their records, of which some numbers are luckier than others. So what is found
-is measured again in up to 64 draws, each with records of its own, and listed if it is found again.
+Draws of a cell share their records and the coefficients behind them, of which some are luckier than
+others. So what is found is measured again in up to 64 draws, each of a problem of its own, with the
+same problems in all cells of a design, and listed if it is found again.
 """
 
 import argparse
@@ -30,7 +31,7 @@ import math
 import operator
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,6 @@ from dpkern.models.losses import get_loss
 from dpkern.solvers import SOLVERS, Objective
 from dpkern.solvers.base.automatic import compared
 from dpkern.solvers.base.calibration import Calibration
-from dpkern.solvers.base.result import SolverResult
 
 FloatArray = NDArray[np.float64]
 
@@ -58,7 +58,7 @@ _COLUMNS = (1, 8, 50, 200)
 _L2 = (0.0, 1e-3, 1e-1)
 _LARGEST = 60_000_000  # entries of a design: larger cells of the grid are left out
 _RECORDS_OF_DRAWS = 400_000
-# Draws, each with records of its own, of what is measured again, and of how many records together.
+# Draws, each of a problem of its own, of what is measured again, and of how many records together.
 _AGAIN, _RECORDS_OF_AGAIN = 64, 4_000_000
 
 
@@ -115,14 +115,13 @@ class Problem:
     y_test: FloatArray
     row_bound: float
 
-    def data(self, task: str, n: int, first: int = 0) -> SiloData:
+    def data(self, task: str, n: int) -> SiloData:
         options: dict[str, Any] = {"row_bound": self.row_bound, "intercept": True}
         if task in _REGRESSIONS:
             options |= {"task": "regression", "target_bound": 1.0}
         else:
             options |= {"task": "classification", "classes": (-1.0, 1.0)}
-        rows = slice(first, first + n)
-        return SiloData(self.X[rows], self.y[rows], [0, n], **options)
+        return SiloData(self.X[:n], self.y[:n], [0, n], **options)
 
     def scores(
         self, task: str, W: FloatArray, lines: Sequence[Calibration | None] = ()
@@ -175,9 +174,11 @@ def problem(design: str, task: str, d: int, n: int, *draw: int) -> Problem:
 
 
 @functools.cache
-def minimiser_scores(design: str, task: str, d: int, l2: float, n: int) -> dict[str, list[float]]:
+def minimiser_scores(
+    design: str, task: str, d: int, l2: float, n: int, *draw: int
+) -> dict[str, list[float]]:
     """Return the test scores of the exact minimiser on n records."""
-    found = problem(design, task, d, n)
+    found = problem(design, task, d, n, *draw)
     loss = get_loss("squared" if task in _REGRESSIONS else "logistic")
     w, _ = Objective(found.data(task, n), loss, l2=l2).minimum()
     return found.scores(task, w[np.newaxis])
@@ -209,44 +210,65 @@ class Cell:
         """n times mu."""
         return self.n * Budget(epsilon=self.epsilon, delta=DELTA).mu
 
-    def scores(self, draws: int, largest: int, groups: int = 1) -> dict[str, list[float]]:
-        """Return the test scores of every draw, with so many groups of records."""
-        found = problem(self.design, self.task, self.d, groups * largest)
+    def row(self, draws: int, largest: int) -> dict[str, Any]:
+        """Return test scores of draws with the same records, the first of the largest cell's.
+
+        Beside them those of the minimiser of the objective on all of these records, and public
+        facts of the test records: the larger class and its log loss, or T / sd(y).
+        """
+        return {"scores": self._scores(draws, largest)} | self._facts(largest)
+
+    def row_of_problems(self, draws: int) -> dict[str, Any]:
+        """Return the same of draws that have a problem of their own each, facts in their means."""
+        scores, facts = [], []
+        for k in range(draws):
+            scores.append(self._scores(1, self.n, k))
+            facts.append(self._facts(self.n, k))
+        row: dict[str, Any] = {"scores": {name: [s[name][0] for s in scores] for name in scores[0]}}
+        for kind in facts[0]:
+            names = facts[0][kind]
+            row[kind] = {name: float(np.mean([f[kind][name] for f in facts])) for name in names}
+        return row
+
+    def _scores(self, draws: int, largest: int, *draw: int) -> dict[str, list[float]]:
+        found = problem(*self.place, largest, *draw)
         loss = "squared" if self.task in _REGRESSIONS else "logistic"
         arguments: dict[str, Any] = {} if self.solver in ("auto", "ridge") else {"loss": loss}
-        results: list[SolverResult] = []
-        for group in range(groups):
-            results += solve_many(
-                self.solver,
-                found.data(self.task, self.n, group * largest),
-                budgets=Budget(epsilon=self.epsilon, delta=DELTA),
-                draws=draws // groups,
-                rng=zlib.crc32(repr(self).encode()) + group,
-                l2=self.l2,
-                **arguments,
-            )
+        results = solve_many(
+            self.solver,
+            found.data(self.task, self.n),
+            budgets=Budget(epsilon=self.epsilon, delta=DELTA),
+            draws=draws,
+            rng=zlib.crc32(repr(self).encode()) + sum(draw),
+            l2=self.l2,
+            **arguments,
+        )
         lines = [result.calibration for result in results]
         return found.scores(self.task, np.array([result.w for result in results]), lines)
 
-    def exact(self, largest: int) -> dict[str, float]:
-        """Return the test scores of the minimiser of the objective on all records."""
-        scores = minimiser_scores(self.design, self.task, self.d, self.l2, largest)
-        return {name: values[0] for name, values in scores.items()}
-
-    def trivial(self, largest: int) -> dict[str, float]:
-        """Return public facts of the test records: the larger class, or T / sd(y)."""
-        y = problem(self.design, self.task, self.d, largest).y_test
+    def _facts(self, largest: int, *draw: int) -> dict[str, dict[str, float]]:
+        scores = minimiser_scores(*self.place, self.l2, largest, *draw)
+        exact = {name: values[0] for name, values in scores.items()}
+        y = problem(*self.place, largest, *draw).y_test
         if self.task in _REGRESSIONS:
-            return {"spread": float(1.0 / y.std())}
+            return {"trivial": {"spread": float(1.0 / y.std())}, "exact": exact}
         rate = float(np.mean(y > 0.0))
         entropy = -rate * math.log(rate) - (1.0 - rate) * math.log(1.0 - rate)
-        return {"larger class": max(rate, 1.0 - rate), "rate's log loss": entropy}
+        trivial = {"larger class": max(rate, 1.0 - rate), "rate's log loss": entropy}
+        return {"trivial": trivial, "exact": exact}
 
 
 def _moments(scores: list[float]) -> tuple[float, float]:
     """Return mean and standard error."""
     a = np.asarray(scores)
     return float(a.mean()), float(a.std(ddof=1) / math.sqrt(len(a)))
+
+
+def _error_of_difference(scores: list[float], others: list[float]) -> float:
+    """Return the standard error of the difference of means, in pairs as draws share problems."""
+    if len(scores) == len(others):
+        return _moments([a - b for a, b in zip(scores, others, strict=True)])[1]
+    return math.hypot(_moments(scores)[1], _moments(others)[1])
 
 
 _Rows = dict[Cell, dict[str, Any]]
@@ -263,9 +285,10 @@ def worse_with_more(rows: _Rows) -> Iterator[tuple[float, str, list[Cell]]]:
         pairs = map(itertools.pairwise, by_others.values())
         for cell, other in itertools.chain.from_iterable(pairs):
             score = _SCORE[cell.task]
-            (a, s), (b, t) = (_moments(rows[c]["scores"][score]) for c in (cell, other))
+            lists = [rows[c]["scores"][score] for c in (cell, other)]
+            a, b = (_moments(scores)[0] for scores in lists)
             # Records are the same in all draws: what differs by them is no noise of draws.
-            error = math.hypot(s, t, 0.002)
+            error = math.hypot(_error_of_difference(*lists), 0.002)
             text = f"{cell}: {score} {a:.3f}, and {b:.3f} with {name} {getattr(other, name):g}"
             yield (min(a, rows[other]["exact"][score]) - b) / error, text, [cell, other]
 
@@ -322,18 +345,17 @@ def ahead(rows: _Rows) -> tuple[int, list[_Found], list[_Found]]:
     By more than 2 points beyond three standard errors, of the best of all, which chance favours;
     first where the exact minimiser of the objective is so far ahead too, then where it is not.
     """
-    scores: dict[Cell, dict[str, tuple[float, float]]] = {}
+    scores: dict[Cell, dict[str, list[float]]] = {}
     for cell, row in rows.items():
         if cell.power >= LEAST and (cell.solver != "ridge" or cell.task in _REGRESSIONS):
             place = replace(cell, solver="auto")
-            moments = _moments(row["scores"][_SCORE[cell.task]])
-            scores.setdefault(place, {})[cell.solver] = moments
+            scores.setdefault(place, {})[cell.solver] = row["scores"][_SCORE[cell.task]]
     scores = {cell: found for cell, found in scores.items() if "auto" in found}
     said: tuple[list[tuple[float, _Found]], list[tuple[float, _Found]]] = [], []
     for cell, found in scores.items():
-        best = max(found, key=lambda solver: found[solver])
-        (a, s), (b, t) = found["auto"], found[best]
-        least = 0.02 + 3.0 * math.hypot(s, t)
+        best = max(found, key=lambda solver: _moments(found[solver])[0])
+        (a, s), (b, _) = _moments(found["auto"]), _moments(found[best])
+        least = 0.02 + 3.0 * _error_of_difference(found["auto"], found[best])
         if b - a > least:
             exact, score = rows[cell]["exact"][_SCORE[cell.task]], _SCORE[cell.task]
             text = f"{cell}: {score} {a:.3f}, {b:.3f} of `{best}`, {exact:.3f} of the minimiser"
@@ -381,12 +403,13 @@ around 0 and around half of their bound, three standard deviations away from 0.
 A requirement is broken where more records or more budget make a mean worse (z > 3 by Holm's
 correction) and worse than the exact minimiser's, where R2 is below that of the mean, accuracy below
 that of the larger class, or log loss above the rate's; each where n mu >= {least:g}. Draws of a
-cell share their records. So what is found is measured again, with up to {again} draws, each of
-which has records of its own, and is listed if it is found again.
+cell share their records and the coefficients behind them, by whose signs noise can even help. So
+what is found is measured again, with up to {again} draws, each of which has records and
+coefficients of its own, and is listed if it is found again.
 """
 
 _AGAINST = """\
-In {cells} cells, in {columns} columns, a requirement is broken {found} times. With records of its
+In {cells} cells, in {columns} columns, a requirement is broken {found} times. With a problem of its
 own in every draw this is left:
 """
 
@@ -394,8 +417,7 @@ own in every draw this is left:
 _AHEAD = """\
 `plan` and `solve` take "auto" first. Another solver of the same loss is ahead of it by more than 2
 points, beyond three standard errors, in {found} of the {cells} cells in which n mu is at least 150.
-Measured again, that solver and the exact minimiser of the objective on all records are so in
-{behind}:
+Measured again, that solver and the exact minimiser of the objective are so in {behind}:
 """
 _BESIDE = """\
 In {beside} more another solver is and the minimiser is not: what gains by not minimising the
@@ -501,11 +523,11 @@ def main() -> None:
     largest: dict[tuple[str, str, int], int] = {}
     for cell in (wanted := sorted(_cells(options), key=lambda cell: cell.n)):
         largest[cell.place] = max(largest.get(cell.place, 0), cell.n)
-    rows = _measure(wanted, options.out / "cells.jsonl", largest, options.draws)
+    rows = _measure(wanted, options.out / "cells.jsonl", options.draws, largest)
     for cell in rows:
         largest[cell.place] = max(largest.get(cell.place, 0), cell.n)
     cells = sorted(dict.fromkeys(itertools.chain(*found_in(rows))), key=lambda cell: cell.place)
-    again = _measure(cells, options.out / "again.jsonl", largest, _AGAIN, apart=True)
+    again = _measure(cells, options.out / "again.jsonl", _AGAIN)
     text = page({cell: rows[cell] for cell in wanted}, rows, again)
     if options.page is not None:
         options.page.write_text(text)
@@ -513,24 +535,21 @@ def main() -> None:
 
 
 def _measure(
-    cells: Sequence[Cell], path: Path, largest: dict[Any, int], draws: int, *, apart: bool = False
+    cells: Sequence[Cell], path: Path, draws: int, largest: Mapping[Any, int] | None = None
 ) -> _Rows:
     """Return the rows of a file, to which those that it lacks of these cells are added.
 
-    Draws have the same records, the first of the largest cell's, or `apart` their own.
+    Draws have the first of the largest cell's records, or without it problems of their own.
     """
     rows = _read(path)
     for cell in cells:
         if cell not in rows:
-            most = cell.n if apart else largest[cell.place]
-            enough = (_RECORDS_OF_AGAIN if apart else _RECORDS_OF_DRAWS) // cell.n
+            enough = (_RECORDS_OF_AGAIN if largest is None else _RECORDS_OF_DRAWS) // cell.n
             fewer = min(draws, max(2, enough))
-            groups = fewer if apart else 1
-            rows[cell] = {
-                "scores": cell.scores(fewer, most, groups),
-                "trivial": cell.trivial(groups * most),
-                "exact": cell.exact(groups * most),
-            }
+            if largest is None:
+                rows[cell] = cell.row_of_problems(fewer)
+            else:
+                rows[cell] = cell.row(fewer, largest[cell.place])
             with path.open("a") as file:
                 file.write(json.dumps({"cell": vars(cell), **rows[cell]}) + "\n")
     return rows

@@ -1,13 +1,14 @@
 """What default settings owe to every user; `python -m bench.defaults` has the whole grid."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from cases import for_each, mark_slow
 
 import dpkern as dpk
-from bench.defaults import Cell, against, page, problem, worse_with_more
+from bench.defaults import Cell, against, ahead, page, problem, worse_with_more
 from dpkern.estimators import DPLasso, DPLogisticRegression, DPRidge
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.automatic import compared
@@ -23,14 +24,7 @@ def rows(solver, task, design, l2, epsilons=(1.0, 10.0), draws=4):
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {
-            cell: {
-                "scores": cell.scores(draws, LARGEST),
-                "trivial": cell.trivial(LARGEST),
-                "exact": cell.exact(LARGEST),
-            }
-            for cell in cells
-        }
+        return {cell: cell.row(draws, LARGEST) for cell in cells}
 
 
 CASES = mark_slow(["auto", *SOLVERS], ["objective_perturbation"], pytest.mark.statistical)
@@ -44,7 +38,7 @@ def test_more_records_or_budget_make_no_regression_worse(solver):
 @for_each("solver", ["federated_gd", "prox_pl_svrg"])
 def test_few_steps_start_at_the_mean_of_many_targets(solver):
     cells = [Cell("skewed", "offset", 1, 0.0, solver, 10_000, epsilon) for epsilon in (1.0, 10.0)]
-    less, more = (np.mean(cell.scores(4, 10_000)["R2"]) for cell in cells)
+    less, more = (np.mean(cell.row(4, 10_000)["scores"]["R2"]) for cell in cells)
     assert more > less - 0.02
 
 
@@ -52,7 +46,7 @@ def test_few_steps_start_at_the_mean_of_many_targets(solver):
 @for_each(("design", "d"), [("uniform", 50), ("skewed", 100)])
 def test_regressions_in_many_columns_beat_the_mean(solver, design, d):
     cell = Cell(design, "offset", d, 0.0, solver, 1_000, 10.0)
-    assert not against({cell: {"scores": cell.scores(4, 1_000), "trivial": cell.trivial(1_000)}})
+    assert not against({cell: cell.row(4, 1_000)})
 
 
 @for_each("design", ["skewed", "off_centre"])
@@ -60,13 +54,13 @@ def test_regressions_in_many_columns_beat_the_mean(solver, design, d):
 def test_penalties_leave_the_offset_of_targets(solver, design):
     """A penalty of the intercept would make R2 -0.2 here."""
     cell = Cell(design, "offset", 1, 0.1, solver, 10_000, 1.0)
-    assert np.mean(cell.scores(4, 10_000)["R2"]) > 0.0
+    assert np.mean(cell.row(4, 10_000)["scores"]["R2"]) > 0.0
 
 
 @for_each(("design", "least"), [("skewed", 0.55), ("off_centre", 0.55), ("one_hot", 0.75)])
 def test_regressions_take_as_much_noise_as_is_lost_again(design, least):
     cell = Cell(design, "regression", 50, 0.0, "auto", 10_000, 1.0)
-    assert np.mean(cell.scores(4, 10_000)["R2"]) > least
+    assert np.mean(cell.row(4, 10_000)["scores"]["R2"]) > least
 
 
 @for_each("task", ["balanced", "regression"])
@@ -84,7 +78,7 @@ def test_penalties_leave_what_was_learnt(task):
     (Cell("uniform", "rare", 8, 0.1, "auto", 3_000, 1.0), 0.82),
 ])  # fmt: skip
 def test_few_rare_labels_are_ranked_beside_a_strong_penalty(cell, least):
-    assert np.mean(cell.scores(16, cell.n)["AUC"]) > least
+    assert np.mean(cell.row(16, cell.n)["scores"]["AUC"]) > least
 
 
 def test_what_gets_worse_with_more_is_found():
@@ -109,16 +103,34 @@ def test_what_other_records_do_not_have_is_not_listed():
     assert "worse with more" not in page(found, of_others, found)
 
 
-def test_groups_of_records_differ():
-    cell = Cell("uniform", "regression", 8, 0.0, "gradient_descent", 200, 20.0)
-    together, apart = (cell.scores(8, 200, groups)["R2"] for groups in (1, 8))
-    assert len(apart) == len(together)
-    assert np.std(apart) > 3.0 * np.std(together)
+def test_problems_differ_between_draws_and_are_those_of_other_cells():
+    few, many = (
+        Cell("uniform", "regression", 8, 0.0, "gradient_descent", n, 20.0) for n in (200, 400)
+    )
+    together, apart = few.row(8, 200), few.row_of_problems(8)
+    a, b = (row["scores"]["R2"] for row in (together, apart))
+    assert len(a) == len(b)
+    assert np.std(b) > 3.0 * np.std(a)
+    assert many.row_of_problems(8)["trivial"] == apart["trivial"] != together["trivial"]
+
+
+def test_solvers_are_compared_on_the_same_problems():
+    """Problems differ by far more than two solvers, of which one is always ahead."""
+    cell = Cell("uniform", "rare", 8, 0.0, "auto", 1_000, 10.0)
+    facts = {"trivial": {}, "exact": {"AUC": 1.0}}
+    scores = [0.5, 0.6, 0.7, 0.8]
+    better = [0.53, 0.64, 0.73, 0.84]
+    rows = {
+        cell: {"scores": {"AUC": scores}} | facts,
+        replace(cell, solver="wd_dp"): {"scores": {"AUC": better}} | facts,
+    }
+    cells, behind, beside = ahead(rows)
+    assert (cells, len(behind), len(beside)) == (1, 1, 0)
 
 
 def test_ridge_on_rare_labels_ranks_better_with_more_budget():
     cells = [Cell("one_hot", "rare", 30, 0.0, "ridge", 50_000, e) for e in (0.3, 1.0, 3.0, 10.0)]
-    areas = [np.mean(cell.scores(8, 50_000)["AUC"]) for cell in cells]
+    areas = [np.mean(cell.row(8, 50_000)["scores"]["AUC"]) for cell in cells]
     assert np.all(np.diff(areas) > -0.005)
 
 
