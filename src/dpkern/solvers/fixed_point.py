@@ -39,7 +39,7 @@ UNCHECKED = (
 
 @solver(
     trusts=("central",), federated=False, settings=relaxed, resolve=resolve_operator, on_card=True,
-    error=(0.16, 0.86), seconds=(0.89, 32.0),
+    error=(0.15, 0.84), seconds=(0.89, 32.0),
 )  # fmt: skip
 async def fixed_point(
     run: Run,

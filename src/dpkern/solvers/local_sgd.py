@@ -43,7 +43,7 @@ def _resolve_noise(plan: RunPlan, objective: Objective) -> RunPlan:
 
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), samplers=SAMPLERS,
-    models="any", settings=local_descent, resolve=_resolve_noise, error=(0.16, 0.81),
+    models="any", settings=local_descent, resolve=_resolve_noise, error=(0.12, 0.76),
     seconds=(0.91, 0.0), hidden=("central",),
     audit={"rounds": 4, "local_steps": 1, "step_size": 1e-5},
 )  # fmt: skip

@@ -51,6 +51,7 @@ def _parts(rounds: int, phases: int, objective: Objective) -> list[Halves]:
 @solver(
     trusts=("central", "silo"), models="linear", penalties="l2", settings=localized,
     resolve=_resolve, audit={"rounds": 4, "step_size": 1e-5, "prox_step": 1e-5},
+    error=(0.2, 0.51), seconds=(1.5, 320.0),
 )  # fmt: skip
 async def localized_sgd(
     run: Run,

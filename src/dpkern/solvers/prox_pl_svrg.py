@@ -19,7 +19,7 @@ prox_pl_svrg = renamed(
     "`prox_svrg` with restarts: the R gradients and differences of all runs together share\n"
     "mu^2. Every run returns the iterate that `returns` names.",
     defaults={"rounds": 60, "restarts": 3},
-    error=(0.3, 0.75),
+    error=(0.27, 0.78),
     seconds=(1.3, 77.0),
     audit={"rounds": 4, "restarts": 1, "step_size": 1e-5},
 )
