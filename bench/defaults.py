@@ -7,9 +7,11 @@
 Synthetic records whose ranges are declared, and default settings but for the named l2. Every cell
 is one line of JSON in --out, and one that is there is not computed again; after a change of the
 rules the folder is deleted. Without options the whole grid is computed, small numbers of records
-first, which takes a day; --small is the grid that the page of a change is made of. Where there are
-more than 50 000 records draws are fewer, as they differ by less: 400 000 over the records, and two
-at least. Then the cells of --out that break a requirement are found:
+first, which takes half a day: all cells in which n mu is at least 150, up to 800 000 entries of a
+design, and up to 8 000 000 without a penalty and from epsilon 1 on, where time is long and the
+minimum is near. --small is the grid that the page of a change is made of. Where there are more than
+50 000 records draws are fewer, as they differ by less: 400 000 over the records, and two at least.
+Then the cells of --out that break a requirement are found:
 
 1. more records, or more budget, make the mean score worse (z > 3, by Holm's correction over all
    pairs that are compared), and worse than that of the exact minimiser of the same objective on all
@@ -56,7 +58,9 @@ _RECORDS = (1_000, 10_000, 100_000, 1_000_000)
 _EPSILONS = (0.1, 1.0, 10.0)
 _COLUMNS = (1, 8, 50, 200)
 _L2 = (0.0, 1e-3, 1e-1)
-_LARGEST = 60_000_000  # entries of a design: larger cells of the grid are left out
+# Entries of a design up to which there are cells of every l2 and epsilon, and of those without a
+# penalty and with this least epsilon.
+_LARGE, _LARGEST, _EPSILON_OF_LARGE = 800_000, 8_000_000, 1.0
 _RECORDS_OF_DRAWS = 400_000
 # Draws, each of a problem of its own, of what is measured again, and of how many records together.
 _AGAIN, _RECORDS_OF_AGAIN = 64, 4_000_000
@@ -376,8 +380,11 @@ def _cells(options: argparse.Namespace) -> Iterator[Cell]:
         options.records,
         options.epsilons,
     ):
-        if n * d <= _LARGEST and not (design == "one_hot" and d < 2):
-            yield Cell(design, task, d, l2, solver, n, epsilon)
+        cell = Cell(design, task, d, l2, solver, n, epsilon)
+        most = _LARGEST if l2 == 0.0 and epsilon >= _EPSILON_OF_LARGE else _LARGE
+        possible = d > 1 or design != "one_hot"
+        if possible and n * d <= most and cell.power >= LEAST:
+            yield cell
 
 
 def _read(path: Path) -> _Rows:
