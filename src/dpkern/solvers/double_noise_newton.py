@@ -30,8 +30,8 @@ from dpkern.solvers.releases.newton_direction import NoisyDirection, resolve_cur
 
 @solver(
     trusts=("central",), federated=False, neighbours=BOTH, penalties="l2",
-    settings=newton_directions, resolve=resolve_curvature, error=(0.27, 0.83), seconds=(0.85, 370.0),
-    in_blocks=2, hessians=True, audit={"rounds": 1},
+    settings=newton_directions, resolve=resolve_curvature, in_blocks=2, hessians=True,
+    error=(0.27, 0.83), seconds=(0.85, 370.0), audit={"rounds": 1},
 )  # fmt: skip
 async def double_noise_newton(
     run: Run,
