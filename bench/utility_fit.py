@@ -145,12 +145,9 @@ def left_out(cells: list[Measured], form: tuple[float, float]) -> float:
 
 
 def declared(field: str) -> Constants:
-    """A field of the declarations of all solvers, "error" or "seconds"."""
-    return {
-        name: getattr(solver.declaration, field)
-        for name, solver in SOLVERS.items()
-        if not solver.declaration.estimates
-    }
+    """A field of the declarations of the solvers that have it, "error" or "seconds"."""
+    values = {name: getattr(SOLVERS[name].declaration, field) for name in compared(SOLVERS)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def lines_for_declarations(field: str, constants: Constants) -> str:

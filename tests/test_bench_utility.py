@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -147,6 +148,14 @@ def test_the_fit_finds_the_constants_that_made_the_cells(bench):
         assert found[solver] == pytest.approx(constants, rel=0.15)
     assert fit.share(fit.predictions(cells, found)) == pytest.approx(72 / 80)
     assert fit.share(fit.predictions(cells, dict.fromkeys(true, (50.0, 0.8)))) < 0.2
+
+
+def test_a_solver_without_constants_is_in_no_prediction(bench, monkeypatch):
+    fit, solvers = bench("utility_fit"), dict(bench("utility_fit").SOLVERS)
+    solvers["ridge"] = SimpleNamespace(declaration=SimpleNamespace(estimates=False, error=None))
+    monkeypatch.setattr(fit, "SOLVERS", solvers)
+    cells = [cell_of(bench, "a9a", solver, 1.0, 0.03) for solver in ("ridge", SOLVER)]
+    assert [cell for cell, _ in fit.predictions(cells, fit.declared("error"))] == cells[1:]
 
 
 def test_the_fit_finds_passes_and_seconds_of_python(bench):

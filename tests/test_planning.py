@@ -22,6 +22,8 @@ def make_data(n=600, m=3):
 
 # What is asked for by its standard errors is not compared by its error.
 COMPARED = {name: solver for name, solver in SOLVERS.items() if name != "newton_inference"}
+# What nobody has measured yet is in no plan.
+UNMEASURED = set()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -34,7 +36,9 @@ def test_the_plan_has_the_settings_of_the_run(trust, neighbours):
     offered = {
         name
         for name, solver in COMPARED.items()
-        if trust in solver.declaration.trusts and neighbours in solver.declaration.neighbours
+        if name not in UNMEASURED
+        and trust in solver.declaration.trusts
+        and neighbours in solver.declaration.neighbours
     }
     if (trust, neighbours) == ("central", "add_remove"):
         offered.remove("local_sgd")  # whose hidden steps have no bound there
@@ -131,7 +135,7 @@ def test_more_records_or_budget_mean_less_error():
 def test_every_solver_has_a_measured_error_and_time():
     for name, solver in COMPARED.items():
         figures = solver.declaration.error, solver.declaration.seconds
-        assert None not in figures, name
+        assert (None in figures) == (name in UNMEASURED), name
 
 
 def test_no_budget_removes_the_least_error_and_none_makes_it_more_than_a_half():
