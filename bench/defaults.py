@@ -188,6 +188,11 @@ def minimiser_scores(
     return found.scores(task, w[np.newaxis])
 
 
+@functools.cache
+def _mu(epsilon: float) -> float:
+    return Budget(epsilon=epsilon, delta=DELTA).mu
+
+
 @dataclass(frozen=True)
 class Cell:
     """One mean of the grid."""
@@ -212,7 +217,7 @@ class Cell:
     @property
     def power(self) -> float:
         """n times mu."""
-        return self.n * Budget(epsilon=self.epsilon, delta=DELTA).mu
+        return self.n * _mu(self.epsilon)
 
     def row(self, draws: int, largest: int) -> dict[str, Any]:
         """Return test scores of draws with the same records, the first of the largest cell's.
