@@ -10,7 +10,7 @@ rules the folder is deleted. Without options the whole grid is computed, small n
 first, which takes half a day: all cells in which n mu is at least 150, up to 800 000 entries of a
 design, and up to 8 000 000 without a penalty and from epsilon 1 on, where time is long and the
 minimum is near. --small is the grid that the page of a change is made of. Where there are more than
-50 000 records draws are fewer, as they differ by less: 400 000 over the records, and two at least.
+25 000 records draws are fewer, as they differ by less: 200 000 over the records, and two at least.
 Then the cells of --out that break a requirement are found:
 
 1. more records, or more budget, make the mean score worse (z > 3, by Holm's correction over all
@@ -61,7 +61,7 @@ _L2 = (0.0, 1e-3, 1e-1)
 # Entries of a design up to which there are cells of every l2 and epsilon, and of those without a
 # penalty and with this least epsilon.
 _LARGE, _LARGEST, _EPSILON_OF_LARGE = 800_000, 8_000_000, 1.0
-_RECORDS_OF_DRAWS = 400_000
+_RECORDS_OF_DRAWS = 200_000
 # Draws, each of a problem of its own, of what is measured again, and of how many records together.
 _AGAIN, _RECORDS_OF_AGAIN = 64, 4_000_000
 
