@@ -7,7 +7,7 @@
 Synthetic records whose ranges are declared, and default settings but for the named l2. Every cell
 is one line of JSON in --out, and one that is there is not computed again; after a change of the
 rules the folder is deleted. Without options the whole grid is computed, small numbers of records
-first, which takes half a day: all cells in which n mu is at least 150, up to 800 000 entries of a
+first, which takes many hours: all cells in which n mu is at least 150, up to 800 000 entries of a
 design, and up to 8 000 000 without a penalty and from epsilon 1 on, where time is long and the
 minimum is near. --small is the grid that the page of a change is made of. Where there are more than
 25 000 records draws are fewer, as they differ by less: 200 000 over the records, and two at least.
@@ -531,9 +531,13 @@ def main() -> None:
         options.designs = ["skewed", "correlated", "one_hot"]
         options.columns, options.records = [8], [1_000, 10_000, 100_000]
         options.l2, options.epsilons = [0.0, 0.1], [1.0, 10.0]
-    options.out.mkdir(parents=True, exist_ok=True)
     largest: dict[tuple[str, str, int], int] = {}
-    for cell in (wanted := sorted(_cells(options), key=lambda cell: cell.n)):
+    if not (wanted := sorted(_cells(options), key=lambda cell: cell.n)):
+        parser.error(
+            f"no cell is in the grid: n mu is below {LEAST:g}, or there are too many entries"
+        )
+    options.out.mkdir(parents=True, exist_ok=True)
+    for cell in wanted:
         largest[cell.place] = max(largest.get(cell.place, 0), cell.n)
     rows = _measure(wanted, options.out / "cells.jsonl", options.draws, largest)
     for cell in rows:

@@ -8,7 +8,7 @@ import pytest
 from cases import for_each, mark_slow
 
 import dpkern as dpk
-from bench.defaults import Cell, against, ahead, page, problem, worse_with_more
+from bench.defaults import Cell, against, ahead, main, page, problem, worse_with_more
 from dpkern.estimators import DPLasso, DPLogisticRegression, DPRidge
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.automatic import compared
@@ -112,6 +112,15 @@ def test_problems_differ_between_draws_and_are_those_of_other_cells():
     assert len(a) == len(b)
     assert np.std(b) > 3.0 * np.std(a)
     assert many.row_of_problems(8)["trivial"] == apart["trivial"] != together["trivial"]
+
+
+def test_a_grid_without_cells_says_why(monkeypatch, tmp_path, capsys):
+    words = ["--records", "1000", "--epsilons", "0.1", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr("sys.argv", ["bench.defaults", *words])
+    with pytest.raises(SystemExit):
+        main()
+    assert "no cell is in the grid: n mu is below 150" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_solvers_are_compared_on_the_same_problems():
