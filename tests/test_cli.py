@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from cases import for_each
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import log_loss, roc_auc_score
 from tqdm import tqdm
 
 import dpkern as dpk
@@ -119,7 +119,8 @@ def test_fit_reports_data_result_score_and_certificate(capsys, train, test):
     assert "300 training records, 3 features and an intercept" in out
     assert "4 of 75 records (even split, seed 0)" in out
     assert "labels ill and well" in out
-    assert re.search(r"test accuracy\s+0\.\d{4}\n", out)
+    for score in ("accuracy", "AUC", "log loss"):
+        assert re.search(rf"test {score}\s+0\.\d{{4}}\n", out)
     assert re.search(r"epsilon\s+(2|1\.9999\d*) at delta 1e-05", out)
     assert "seeded: not private" in out
 
@@ -202,6 +203,7 @@ def test_regression_reports_the_mean_squared_error(capsys, tmp_path):
     out, _ = shown(capsys, ["fit", train, "--test", write_csv(tmp_path / "t.csv", X, y), *how])
     assert "squared loss" in out
     assert float(re.search(r"test MSE\s+([\d.]+)", out)[1]) < 1e-3
+    assert float(re.search(r"test R2\s+([\d.]+)", out)[1]) > 0.99
     out, err = shown(capsys, ["predict", model, train])
     np.testing.assert_allclose([float(line) for line in out.split()], y, atol=0.1)
     assert "MSE 0.000" in err
@@ -440,7 +442,7 @@ def test_fit_and_predict_take_sparse_files(capsys, tmp_path, sparse_files):
         for records_path in (text, archive):
             labels, err = shown(capsys, ["predict", out, records_path])
             assert labels.split() == [str(label) for label in models[-1].predict(X)]
-            assert f"accuracy {models[-1].score(X, y):.4f} on 200" in err
+            assert f"accuracy {models[-1].score(X, y):.4f}, " in err
     np.testing.assert_array_equal(models[0].w, models[1].w)
 
 
@@ -506,7 +508,7 @@ def test_records_of_the_fit_are_no_test_records(capsys, tmp_path, train, test):
         assert "--test must be other" in refused(capsys, "compare", train, "--test", path)
     assert ledger.read_bytes() == before
     out, _ = shown(capsys, ["fit", train, *BUDGET, *QUICK, "--test", test])
-    assert "it is for the holder of these records alone, and no certificate covers it" in out
+    assert "they are for the holder of these records alone, and no certificate covers them" in out
 
 
 @pytest.fixture
@@ -523,14 +525,16 @@ def test_predictions_are_those_of_the_saved_model(capsys, tmp_path, model, label
     saved = dpk.load(model)
     out, err = shown(capsys, ["predict", model, path])
     assert out.split() == saved.predict(X).tolist()
-    score = f"accuracy {saved.score(X, y):.4f} on 50 labelled records\n"
-    score += f"({_output.EXACT_SCORE})\n"
-    assert err == (score if labelled else "")
+    area = roc_auc_score(y, saved.decision_function(X))
+    loss = log_loss(y, saved.predict_proba(X), labels=list(saved.classes))
+    scores = f"accuracy {saved.score(X, y):.4f}, AUC {area:.4f}, log loss {loss:.4f}"
+    said = f"{scores} on 50 labelled records\n({_output.EXACT_SCORE})\n"
+    assert err == (said if labelled else "")
 
     target = tmp_path / "p.txt"
     written, _ = shown(capsys, ["predict", model, path, "--out", target])
     assert target.read_text() == out
-    assert written == f"50 predictions in {target}\n" + (score if labelled else "")
+    assert written == f"50 predictions in {target}\n" + (said if labelled else "")
 
 
 def test_decision_values_are_exact_in_csv(capsys, tmp_path, model):

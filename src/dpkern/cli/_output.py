@@ -27,8 +27,8 @@ Line = tuple[str, str]
 
 #: said of every score that reads records without noise
 EXACT_SCORE = (
-    "the score has no noise: it is for the holder of these records alone, and no certificate "
-    "covers it"
+    "scores have no noise: they are for the holder of these records alone, and no certificate "
+    "covers them"
 )
 
 
@@ -157,6 +157,21 @@ def log_loss(result: SolverResult, X: Matrix, y: Any) -> float | None:
     number = order[np.searchsorted(result.classes, y, sorter=order)]
     of_label = result.predict_proba(X)[np.arange(len(number)), number]
     return float(-np.log(np.maximum(of_label, np.finfo(float).tiny)).mean())
+
+
+def scores(result: SolverResult, X: Matrix, y: Any) -> dict[str, float]:
+    """Return the scores of a model on labelled records by their names, that of `score` first.
+
+    Beside it the area under the ROC curve of two classes and the log loss, or R2 of targets.
+    """
+    task = "regression" if result.classes is None else "classification"
+    found = {metric(task, result.oracle): score(result, X, y)}
+    if isinstance(result.oracle, DiscreteHazards):
+        return found
+    more = {"AUC": area(result, X, y), "log loss": log_loss(result, X, y)}
+    if result.classes is None and (variance := float(np.var(y))) > 0.0:
+        more["R2"] = 1.0 - found["MSE"] / variance
+    return found | {name: value for name, value in more.items() if value is not None}
 
 
 def metric(task: str, oracle: object = None) -> str:

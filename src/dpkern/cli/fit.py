@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace) -> None:
     saved = _output.saved(arguments, first, together, which)
     lines += _result_lines(first, given.get("penalty"), arguments)
     if test is not None:
-        lines += _score_lines([_output.score(result, *test) for result in results], first)
+        lines += _score_lines([_output.scores(result, *test) for result in results])
     lines += [*saved, *_picture_lines(arguments, first, which)]
     if draws > 1:
         lines.append(("privacy", f"{draws} draws read the same data and compose: {spent}"))
@@ -308,11 +308,13 @@ def _model_text(result: SolverResult) -> str:
     return f"perceptron with {hidden}, {result.oracle.loss} loss"
 
 
-def _score_lines(scores: list[float], result: SolverResult) -> list[Line]:
-    task = "regression" if result.classes is None else "classification"
-    text = f"{statistics.fmean(scores):.4f}"
-    if len(scores) > 1:
-        text += (
-            f" +- {_output.spread(scores):.4f} (mean and standard deviation of {len(scores)} draws)"
-        )
-    return [(f"test {_output.metric(task, result.oracle)}", text), ("", _output.EXACT_SCORE)]
+def _score_lines(scores: list[dict[str, float]]) -> list[Line]:
+    lines = []
+    for name in scores[0]:
+        values = [found[name] for found in scores]
+        text = f"{statistics.fmean(values):.4f}"
+        if len(values) > 1:
+            deviation, draws = _output.spread(values), len(values)
+            text += f" +- {deviation:.4f} (mean and standard deviation of {draws} draws)"
+        lines.append((f"test {name}", text))
+    return [*lines, ("", _output.EXACT_SCORE)]

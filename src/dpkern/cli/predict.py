@@ -19,7 +19,7 @@ from dpkern.cli._data import (
     read_described,
     refuse_options,
 )
-from dpkern.cli._output import EXACT_SCORE, metric, refuse_output, remark, score
+from dpkern.cli._output import EXACT_SCORE, refuse_output, remark, scores
 from dpkern.data import Schema
 from dpkern.data.validation import Matrix
 from dpkern.io import read_records
@@ -126,16 +126,15 @@ def _score(arguments: argparse.Namespace, model: SolverResult, X: Matrix, y: NDA
     """Return the score on labelled records as a line, or why there is none."""
     if not labels_fit(y, model.classes):
         return "no score: the labels there are not those of the model"
-    task = "regression" if model.classes is None else "classification"
     target = arguments.target
     if model.schema is not None and model.schema.target is not None:
         target = model.schema.target.name
     of = "" if target is None else f" of {target}"
-    found = score(model, X, y)
-    if np.isnan(found):
+    (name, value), *more = scores(model, X, y).items()
+    if np.isnan(value):
         return "no score: no event there is known to be before the time of another"
-    hazards = model.oracle if isinstance(model.oracle, DiscreteHazards) else None
-    return f"{metric(task, hazards)}{of} {found:.4f} on {len(y)} labelled records"
+    others = "".join(f", {name} {value:.4f}" for name, value in more)
+    return f"{name}{of} {value:.4f}{others} on {len(y)} labelled records"
 
 
 def _named(name: str, values: FloatArray, model: SolverResult) -> dict[str, list[float]]:
