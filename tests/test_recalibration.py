@@ -21,6 +21,7 @@ from dpkern.privacy.sensitivity.local_runs import LARGEST_DRAW
 from dpkern.solvers.base import calibration, recalibration
 from dpkern.solvers.base import recalibration as module
 from dpkern.solvers.base.calibration import Calibration, Temperature
+from dpkern.solvers.base.coefficients import CoefficientNoise
 from dpkern.solvers.base.outcome import NothingLearntWarning
 from dpkern.solvers.base.recalibration import (
     LEVEL_OF_TARGETS,
@@ -30,6 +31,7 @@ from dpkern.solvers.base.recalibration import (
     SCORES,
     SIZES,
     TEMPERATURE,
+    TargetLine,
 )
 from dpkern.solvers.base.run import Run
 
@@ -728,15 +730,16 @@ def test_targets_that_are_not_symmetric_have_their_mean():
 
 @for_each("neighbours", ["replace_one", "add_remove"])
 @for_each(("trust", "m"), [("central", 1), ("silo", 3)])
-def test_the_level_of_targets_has_the_sensitivity_of_half_their_bound(trust, m, neighbours):
+def test_the_line_of_targets_has_the_sensitivities_that_are_stated(trust, m, neighbours):
     data = targets(m=m)
     size = {"public_size": data.sizes.tolist()} if neighbours == "add_remove" else {}
     how = {"trust": trust, "neighbours": neighbours, **size}
     result = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1, loss="squared", **how)
-    level = result.privacy.releases[-1]
-    unit = 1.0 if neighbours == "replace_one" else 0.5
-    assert level.what == LEVEL_OF_TARGETS
-    assert np.array_equal(np.atleast_1d(level.sensitivity), [unit] * m)
+    sizes, level = result.privacy.releases[-2:]
+    unit = 2.0 if neighbours == "replace_one" else 1.0
+    for release, what, clip in ((sizes, SIZES, 0.5), (level, LEVEL_OF_TARGETS, 0.7072)):
+        assert release.what == what
+        assert np.array_equal(np.atleast_1d(release.sensitivity), [clip * unit] * m)
     assert 1.0 - 1e-6 <= result.privacy.epsilon(1e-6) <= 1.0
     assert dpk.verify(result.privacy.to_dict()).ok
 
@@ -771,12 +774,57 @@ def test_other_runs_release_no_level(solver, how):
     assert MEAN in [r.what for r in result.privacy.releases]
 
 
-@for_each(("record", "expected"), [((30.0, 0.0), 0.5), ((0.0, 30.0), -0.5), ((2.0, 1.0), 0.1)])
-def test_a_residual_is_cut_to_half_of_the_bound(record, expected):
+@for_each(
+    ("record", "expected"),
+    [
+        ((30.0, 0.0), (0.5, 0.0)),
+        ((0.0, 30.0), (-0.5, -0.5)),
+        ((2.0, 1.0), (0.1, 0.1 * 2.0 / 4.0)),
+        ((0.0, -4.0), (0.4, -0.5)),
+        ((1.0, math.nan), (0.0, 0.0)),
+    ],
+)
+def test_residuals_are_cut_to_parts_of_the_bound(record, expected):
+    """To half of it for the level, a quarter for the slope, by predictions in units of 4."""
     y, z = (np.array([v]) for v in record)
     part = type("Part", (), {"y": y, "offsets": np.array([0, 1])})
-    vectors = recalibration._residuals(10.0, lambda part: z, part)
-    assert vectors(slice(0, 1)).ravel() == pytest.approx(expected)
+    scaled = recalibration._Scaled(lambda part: z, 0.0, 4.0)
+    vectors = recalibration._residuals(10.0, scaled, part)(slice(0, 1))
+    assert vectors[0] == pytest.approx(expected)
+    assert np.linalg.norm(vectors) <= 0.7072
+
+
+def test_predictions_that_are_noise_shrink_to_the_mean_of_targets():
+    """Of targets that hardly depend on 50 columns, and only of these."""
+    scores = []
+    for signal in (0.3, 0.9):
+        rng = np.random.default_rng(3)
+        X, w = rng.uniform(-1.0, 1.0, (11_000, 50)), rng.standard_normal(50)
+        z = X @ w / (X @ w).std()
+        y = signal * z + math.sqrt(1.0 - signal**2) * rng.standard_normal(11_000)
+        how = {"row_bound": math.sqrt(51.0), "intercept": True, "task": "regression"}
+        data = dpk.SiloData(X[:1000], y[:1000], [0, 1000], target_bound=6.0, **how)
+        found = []
+        for run in range(8):
+            result = dpk.solve("gradient_descent", data, budget=BUDGET, loss="squared", rng=run)
+            error = np.mean((result.predict(X[1000:]) - y[1000:]) ** 2)
+            found.append(1.0 - error / y[1000:].var())
+        scores.append(np.mean(found))
+    assert scores[0] == pytest.approx(-0.09, abs=0.01)  # without the slope -0.30
+    assert scores[1] == pytest.approx(0.50, abs=0.01)
+
+
+@for_each(
+    ("slope", "level", "expected"),
+    [(1.0, 0.5, (2.0, 3.5)), (0.5, 0.0, (1.0, 3.5)), (0.0, 1.0, (0.0, 4.0))],
+)
+def test_a_line_moves_predictions_about_the_first_mean(slope, level, expected):
+    noise = CoefficientNoise(0.1, 0.3, proved=True)
+    w, known = TargetLine(4.0, slope, level, 0.4).applied(np.array([2.0, 3.0]), noise)
+    assert w == pytest.approx(expected)
+    assert known.std == pytest.approx(0.1 * slope)
+    assert known.intercept_std == pytest.approx(math.hypot(0.3 * slope, 0.4))
+    assert not known.proved
 
 
 def test_units_of_targets_that_double_double_the_model():

@@ -41,9 +41,16 @@ are the sums of targets and of means, by whose quotient all means are multiplied
 Two kinds of models have a release before the first step in place of one after the last. Targets
 within a bound T have the sum of y / T, C = 1, whose mean is the first model's intercept: from 0 the
 steps that noise permits may be too few to come to an offset of targets, and with clipped gradients
-the other coefficients wait for it. Clipped gradients end at a median's level: after them the sum of
-residuals (y - z) / T is released, each cut to C = 1/2. Of ordered classes, whose thresholds decide
-their probabilities, the counts of the K classes are released, at whose rates the thresholds start,
+the other coefficients wait for it. Clipped gradients end at a median's level, and predict noise of
+targets that hardly depend on the features. So after them the scale s of predictions is released as
+that of margins, c the first model's intercept, and with r = (y - z) / T and u = clamp((z - c) / s,
+-1, 1)
+
+    sum_i ( clamp(r_i, -1/2, 1/2), 2 clamp(r_i, -1/4, 1/4) u_i )                       C = 0.7072
+
+says by how much predictions are to be moved, and by what part of them less noise is predicted. Of
+ordered classes, whose thresholds decide their probabilities, the counts of the K classes are
+released, at whose rates the thresholds start,
 
     sum_i ( 1[y_i = k] - 1 / K )_k                                                        C = 1
 """
@@ -77,6 +84,7 @@ from dpkern.solvers.base.calibration import (
     Temperature,
     bounded,
 )
+from dpkern.solvers.base.coefficients import CoefficientNoise
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.persons import PersonBound
 from dpkern.solvers.base.settings import moments
@@ -116,9 +124,16 @@ _LEVEL_CLIP, _LARGEST_LEVEL = 0.7072, 3.0
 # Of the mean of targets: so many over n mu is its share of mu^2, within these bounds. There is none
 # beside moments from the last, times d^(3/2), on, which are exact, and clip targets around 0.
 _SHARE_M, _LEAST_SHARE_M, _MOST_SHARE_M, _EXACT_M = 45.0, 0.005, 0.2, 6000.0
-# Of the level of targets after a run: the n mu from which it is released, its share by that of
-# their mean, and the clip norm of residuals in units of the bound of targets.
-_LEVELLED, _LEVEL_SHARE, _RESIDUAL_CLIP = 150.0, 0.3, 0.5
+# Of the level and the slope of targets after a run: the n mu from which they are released; the part
+# that is left to the share of the mean, and their share over that of a mean alone; the parts of it
+# for sizes and for the line; where residuals are cut in units of the bound of targets, for the
+# level and for the slope; and the clip norm, at least the norm of half of a square's diagonal.
+_LEVELLED, _BESIDE_LEVEL, _LEVEL_SHARE = 150.0, 0.5, 0.8
+_SHARES_OF_LEVEL = (0.2, 0.8)
+_RESIDUAL_CLIP, _SLOPE_CLIP, _LINE_CLIP = 0.5, 0.25, 0.7072
+# The mean of |v| min(|v|, 1) of Gaussian v in the unit of margins is 0.34, and less is seen of it
+# where residuals are cut; and the error that is likely beforehand of the slope 1.
+_SEEN, _PRIOR_ERROR_OF_SLOPE = 0.28, 0.6
 # Of the rates of ordered classes: so many over n mu is their share of mu^2, within these bounds.
 _SHARE_C, _LEAST_SHARE_C, _MOST_SHARE_C = 90.0, 0.02, 0.6
 # Risks are of margins in a unit that none reaches.
@@ -129,6 +144,7 @@ _NUMBERS = 1 << 20
 _MOST_KEPT = 1 << 26
 
 Counted = LogLink | NegativeBinomial
+Moved = tuple[FloatArray, CoefficientNoise | None]
 
 RATES = "recalibration: sums of risks and labels"
 SIZES = "recalibration: sum of sizes of margins"
@@ -138,7 +154,7 @@ TEMPERATURE = "recalibration: sum of scores and information of the temperature"
 LEVEL = "recalibration: sums of targets and of means"
 
 MEAN = "sum of targets over their bound"
-LEVEL_OF_TARGETS = "recalibration: sum of residuals over the bound of targets"
+LEVEL_OF_TARGETS = "recalibration: sums of residuals, and of these times predictions"
 CLASSES = "recalibration: counts of ordered classes"
 
 
@@ -158,7 +174,7 @@ class Share(NamedTuple):
 
     value: float
     releases: int = sum(_TIMES_T)
-    level: float = 0.0  #: the share for the level of targets after the run
+    level: float = 0.0  #: the share for the level and slope of targets after the run
 
     @property
     def total(self) -> float:
@@ -185,16 +201,18 @@ class Share(NamedTuple):
 
     @classmethod
     def of_targets(cls, power: float, dim: int, solver: "Declaration", *, squared: bool) -> "Share":
-        """Return that of the mean of targets, and of their level, by n mu and the coefficients."""
+        """Return that of the mean of targets, and of their line, by n mu and the coefficients."""
         if solver.settings is moments and power >= _EXACT_M * dim**1.5:
             return cls(0.0)
         value = min(max(_SHARE_M / power, _LEAST_SHARE_M), _MOST_SHARE_M)
         has_level = solver.levels and squared and power >= _LEVELLED  # others have no mean
-        return cls(value, 2, _LEVEL_SHARE * value) if has_level else cls(value, 1)
+        if not has_level:
+            return cls(value, 1)
+        return cls(_BESIDE_LEVEL * value, 3, _LEVEL_SHARE * value)
 
     def passes(self, n: int) -> int:
         """Return the passes over n records in blocks, of two classes or of targets."""
-        fewest = 2 if self.level else 1  # where margins are kept
+        fewest = self.releases if self.level else 1  # where margins are kept
         return 0 if not self.value else fewest if n <= _MOST_KEPT else self.releases
 
 
@@ -404,7 +422,8 @@ class _Scaled:
     unit: float
 
     def u(self, part: kernels.Data, rows: slice) -> FloatArray:
-        return np.clip((self.margins(part)[rows] - self.centre) / self.unit, -1.0, 1.0)
+        u = np.clip((self.margins(part)[rows] - self.centre) / self.unit, -1.0, 1.0)
+        return np.nan_to_num(u, nan=0.0)  # of a model that is not finite
 
     def sizes(self, part: kernels.Data) -> Vectors:
         """Return the vectors of the sizes of margins."""
@@ -631,17 +650,37 @@ def first_model(run: "Run", mu: float) -> FloatArray:
     return w
 
 
-def levelled(run: "Run", w: FloatArray) -> tuple[FloatArray, float]:
-    """Return a model with the level of targets and the std of its noise, 0 without a release.
+class TargetLine(NamedTuple):
+    """What predictions z become: centre + slope (z + level - centre)."""
 
-    Clipped gradients have the level of a median, from which that of asymmetric targets is far.
+    centre: float
+    slope: float
+    level: float
+    error: float  #: standard deviation of the noise in the level
+
+    def applied(self, w: FloatArray, noise: CoefficientNoise | None) -> Moved:
+        """Return the model that predicts so, and what is known of its noise."""
+        moved = self.slope * w
+        moved[-1] = self.centre + self.slope * (w[-1] + self.level - self.centre)
+        if noise is not None:
+            std = math.hypot(self.slope * noise.intercept_std, self.error)
+            noise = CoefficientNoise(self.slope * noise.std, std, proved=False)
+        return moved, noise
+
+
+def levelled(run: "Run", w: FloatArray, noise: CoefficientNoise | None) -> Moved:
+    """Return a model with the level and slope of targets, and what is known of its noise.
+
+    Clipped gradients have the level of a median, from which that of asymmetric targets is far; and
+    what noise adds to predictions is most of them where targets hardly depend on the features.
     """
     if not run.plan.level_mu:
-        return w, 0.0
-    bound, margins = run.objective.data.target_bound, _Margins(w, run.objective.n_threads)
+        return w, noise
+    margins = _Margins(w, run.objective.n_threads)
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
-        level, error = _TargetLevel(run, run.plan.level_mu, None).find(bound, margins)
-    return np.append(w[:-1], w[-1] + level), error
+        largest = float(np.linalg.norm(w)) * run.objective.data.row_bound
+        line = _TargetLevel(run, run.plan.level_mu, None).find(margins, largest, run.centre)
+        return line.applied(w, noise)
 
 
 class _TargetMean(Releases):
@@ -655,20 +694,36 @@ class _TargetMean(Releases):
 
 
 class _TargetLevel(Releases):
-    """The release of the mean residual of targets."""
+    """The releases of the level and the slope of targets, by predictions of at most `largest`."""
 
-    def find(self, bound: float, margins: _Margins) -> tuple[float, float]:
-        """Return it, less what the noise explains, and the std of its noise."""
-        residuals = partial(_residuals, bound, margins)
-        (total,), std = self._release(LEVEL_OF_TARGETS, _RESIDUAL_CLIP, self._mu, residuals, 1)
-        mean, error = bounded(float(total) / self._n, _RESIDUAL_CLIP), std / self._n
-        return bound * mean**3 / (mean**2 + error**2), bound * error
+    def find(self, margins: _Margins, largest: float, centre: float) -> TargetLine:
+        """Return the line, each of its numbers less what the noise explains."""
+        bound = self._run.objective.data.target_bound
+        mu_u, mu_r = split_budget(self._mu, _SHARES_OF_LEVEL, (1, 1))
+        most = _usable(largest + abs(centre))
+        root, error = self._root(mu_u, _Scaled(margins, centre, most).sizes)
+        unit = min(max(_RANGE * (root + error) ** 2, _LEAST_SCALE), 1.0) * most
+        vectors = partial(_residuals, bound, _Scaled(margins, centre, unit))
+        (residual, score), std = self._release(LEVEL_OF_TARGETS, _LINE_CLIP, mu_r, vectors, 2)
+        std /= self._n
+        mean = bounded(float(residual) / self._n, _RESIDUAL_CLIP)
+        # The score is the slope less 1, times this.
+        seen = _SEEN * _RESIDUAL_CLIP / _SLOPE_CLIP * unit / bound
+        gain = _PRIOR_ERROR_OF_SLOPE**2 / (_PRIOR_ERROR_OF_SLOPE**2 + (std / seen) ** 2)
+        slope = 0.5 + bounded(0.5 + gain * float(score) / self._n / seen, 0.5)
+        return TargetLine(centre, slope, bound * mean**3 / (mean**2 + std**2), bound * std)
 
 
-def _residuals(bound: float, margins: _Margins, part: kernels.Data) -> Vectors:
-    """Return the vectors of residuals over the bound of targets, cut to half of it."""
-    shares = np.nan_to_num((part.y[: part.offsets[-1]] - margins(part)) / bound, nan=0.0)
-    return lambda rows: np.clip(shares[rows], -_RESIDUAL_CLIP, _RESIDUAL_CLIP)[:, np.newaxis]
+def _residuals(bound: float, scaled: _Scaled, part: kernels.Data) -> Vectors:
+    """Return the vectors of residuals over the bound of targets, cut, and of them times u, cut."""
+    shares = np.nan_to_num((part.y[: part.offsets[-1]] - scaled.margins(part)) / bound, nan=0.0)
+
+    def vectors(rows: slice) -> FloatArray:
+        short = np.clip(shares[rows], -_SLOPE_CLIP, _SLOPE_CLIP) * (_RESIDUAL_CLIP / _SLOPE_CLIP)
+        level = np.clip(shares[rows], -_RESIDUAL_CLIP, _RESIDUAL_CLIP)
+        return np.column_stack([level, short * scaled.u(part, rows)])
+
+    return vectors
 
 
 def _targets(bound: float, part: kernels.Data) -> Vectors:

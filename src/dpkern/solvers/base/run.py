@@ -107,6 +107,7 @@ class Run(AbstractContextManager["Run"]):
         self.ledger = Ledger(self._before_first_release)
         self.history: dict[str, list[float]] = {"step_size": [], "gradient_norm": []}
         self._owns_stream, self._has_first_model = not isinstance(rng, NoiseStream), False
+        self.centre = 0.0  # the first model's intercept
         self.stream = NoiseStream(rng) if self._owns_stream else rng
         public = (self.stream if objective.data.party is None else objective.data.party).public
         self.public = self.stream if public is None else PublicDraws(public, self.stream)
@@ -172,7 +173,9 @@ class Run(AbstractContextManager["Run"]):
     def first_model(self) -> FloatArray:
         """Return the model that the run begins with, of public numbers and of a release."""
         mu, self._has_first_model = self.plan.recalibration_mu, True
-        return self.objective.start() if mu is None else first_model(self, mu)
+        w = self.objective.start() if mu is None else first_model(self, mu)
+        self.centre = float(w[-1])
+        return w
 
     def start_clock(self) -> None:
         """Begin to measure the time of the run."""
@@ -343,10 +346,7 @@ class Run(AbstractContextManager["Run"]):
                 "that a part of the budget was set aside for"
             )
         self.keep(w)
-        w, error = levelled(self, w)
-        if noise is not None and error > 0.0:
-            std = math.hypot(noise.intercept_std, error)
-            noise = replace(noise, intercept_std=std, proved=False)
+        w, noise = levelled(self, w, noise)
         return self._result(w, recalibrate(self, w), noise, inference)
 
     @property
