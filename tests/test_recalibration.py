@@ -814,6 +814,19 @@ def test_predictions_that_are_noise_shrink_to_the_mean_of_targets():
     assert scores[1] == pytest.approx(0.50, abs=0.01)
 
 
+@for_each("bound", [1e-300, 1.0, 1e300])
+@for_each("largest", [0.0, 5e-324, 1e300, math.inf, math.nan])
+def test_no_slope_is_told_of_predictions_that_the_noise_hides(bound, largest):
+    data = type("Data", (), {"target_bound": bound, "n": 300})
+    run = type("Run", (), {"objective": type("Objective", (), {"data": data, "n": 300})})
+    line = recalibration._TargetLevel(run, 1.0, None)
+    line._release = lambda what, clip, mu, vectors, dim: (np.array([60.0] * dim), 30.0)
+    found = line.find(lambda part: np.zeros(300), largest, 0.0)
+    assert 0.0 <= found.slope <= 1.0
+    if largest == 5e-324:
+        assert found.slope == pytest.approx(1.0, abs=1e-5)
+
+
 @for_each(
     ("slope", "level", "expected"),
     [(1.0, 0.5, (2.0, 3.5)), (0.5, 0.0, (1.0, 3.5)), (0.0, 1.0, (0.0, 4.0))],

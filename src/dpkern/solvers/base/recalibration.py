@@ -132,8 +132,9 @@ _LEVELLED, _BESIDE_LEVEL, _LEVEL_SHARE = 150.0, 0.5, 0.8
 _SHARES_OF_LEVEL = (0.2, 0.8)
 _RESIDUAL_CLIP, _SLOPE_CLIP, _LINE_CLIP = 0.5, 0.25, 0.7072
 # The mean of |v| min(|v|, 1) of Gaussian v in the unit of margins is 0.34, and less is seen of it
-# where residuals are cut; and the error that is likely beforehand of the slope 1.
-_SEEN, _PRIOR_ERROR_OF_SLOPE = 0.28, 0.6
+# where residuals are cut; and the error that is likely beforehand of the slope 1. By so small a
+# part of the noise none is told.
+_SEEN, _PRIOR_ERROR_OF_SLOPE, _LEAST_SEEN = 0.28, 0.6, 1e-6
 # Of the rates of ordered classes: so many over n mu is their share of mu^2, within these bounds.
 _SHARE_C, _LEAST_SHARE_C, _MOST_SHARE_C = 90.0, 0.02, 0.6
 # Risks are of margins in a unit that none reaches.
@@ -708,7 +709,7 @@ class _TargetLevel(Releases):
         std /= self._n
         mean = bounded(float(residual) / self._n, _RESIDUAL_CLIP)
         # The score is the slope less 1, times this.
-        seen = _SEEN * _RESIDUAL_CLIP / _SLOPE_CLIP * unit / bound
+        seen = max(_SEEN * _RESIDUAL_CLIP / _SLOPE_CLIP * unit / bound, _LEAST_SEEN * std)
         gain = _PRIOR_ERROR_OF_SLOPE**2 / (_PRIOR_ERROR_OF_SLOPE**2 + (std / seen) ** 2)
         slope = 0.5 + bounded(0.5 + gain * float(score) / self._n / seen, 0.5)
         return TargetLine(centre, slope, bound * mean**3 / (mean**2 + std**2), bound * std)
