@@ -32,7 +32,7 @@ from dpkern.estimators import DPOrdinalClassifier
 from dpkern.federated.proposal import Proposal
 from dpkern.kernels.grids import finest_grid
 from dpkern.models.ordinal import ordered
-from dpkern.solvers.base.recalibration import CLASSES
+from dpkern.solvers.base.first_model import CLASSES
 
 K = 5
 CLIPS = (1e-3, 1.0, 1.7, 3e5)

@@ -18,14 +18,14 @@ from dpkern.privacy import BudgetWarning
 from dpkern.privacy.certificate.ledger import Ledger
 from dpkern.privacy.mechanisms import gaussian_sum, perturbed_minimiser
 from dpkern.privacy.sensitivity.local_runs import LARGEST_DRAW
-from dpkern.solvers.base import calibration, recalibration
+from dpkern.solvers.base import calibration, first_model, recalibration
 from dpkern.solvers.base import recalibration as module
 from dpkern.solvers.base.calibration import Calibration, Temperature
 from dpkern.solvers.base.coefficients import CoefficientNoise
+from dpkern.solvers.base.first_model import MEAN
 from dpkern.solvers.base.outcome import NothingLearntWarning
 from dpkern.solvers.base.recalibration import (
     LEVEL_OF_TARGETS,
-    MEAN,
     RATES,
     RESIDUALS,
     SCORES,
@@ -690,7 +690,7 @@ def test_other_regressions_release_no_mean(how):
 def test_a_mean_that_noise_explains_is_not_taken():
     run = type("Run", (), {"objective": type("Objective", (), {"n": 1000, "data": targets(n=10)})})
     for total, std, expected in ((100.0, 100.0, 0.5), (100.0, 1.0, 0.9999), (1e300, 1.0, 10.0)):
-        mean = recalibration._TargetMean(run, 1.0, None)
+        mean = first_model._TargetMean(run, 1.0, None)
         sums = np.array([total]), std
         mean._release = lambda *_, sums=sums: sums
         assert mean.find(10.0) == pytest.approx(expected, rel=1e-4)

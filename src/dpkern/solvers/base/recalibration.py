@@ -154,9 +154,7 @@ RESIDUALS = "recalibration: sums of risks less labels, and of information"
 TEMPERATURE = "recalibration: sum of scores and information of the temperature"
 LEVEL = "recalibration: sums of targets and of means"
 
-MEAN = "sum of targets over their bound"
 LEVEL_OF_TARGETS = "recalibration: sums of residuals, and of these times predictions"
-CLASSES = "recalibration: counts of ordered classes"
 
 
 def _error(scale: Scale, dim: int, information: float) -> float:
@@ -424,7 +422,7 @@ class _Scaled:
 
     def u(self, part: kernels.Data, rows: slice) -> FloatArray:
         u = np.clip((self.margins(part)[rows] - self.centre) / self.unit, -1.0, 1.0)
-        return np.nan_to_num(u, nan=0.0)  # of a model that is not finite
+        return np.nan_to_num(u, nan=0.0)  # where a unit is less than the least number
 
     def sizes(self, part: kernels.Data) -> Vectors:
         """Return the vectors of the sizes of margins."""
@@ -635,22 +633,6 @@ def _exponential(t: FloatArray) -> FloatArray:
     return _less_labels(-labels, t) / -_less_labels(labels, t)
 
 
-def first_model(run: "Run", mu: float) -> FloatArray:
-    """Return the first model of a run, public: of a released mean of targets, or released rates.
-
-    `mu` is the budget of the recalibration.
-    """
-    objective = run.objective
-    loss, data, w = objective.loss, objective.data, objective.start()
-    with np.errstate(all="ignore"):  # an error or a warning would depend on the records
-        if isinstance(loss, AllThreshold):
-            counts, std = _Counts(run, mu, None).find(loss.classes(data))
-            return loss.start_at(data, np.maximum(counts, 0.5 * std))
-        if objective.has_units:
-            w[-1] = _TargetMean(run, mu, None).find(data.target_bound)
-    return w
-
-
 class TargetLine(NamedTuple):
     """What predictions z become: centre + slope (z + level - centre)."""
 
@@ -684,16 +666,6 @@ def levelled(run: "Run", w: FloatArray, noise: CoefficientNoise | None) -> Moved
         return line.applied(w, noise)
 
 
-class _TargetMean(Releases):
-    """The release of the mean of targets."""
-
-    def find(self, bound: float) -> float:
-        """Return it, less what the noise explains."""
-        (total,), std = self._release(MEAN, 1.0, self._mu, partial(_targets, bound), 1)
-        mean, error = bounded(float(total) / self._n, 1.0), std / self._n
-        return bound * mean * (mean**2 / (mean**2 + error**2))
-
-
 class _TargetLevel(Releases):
     """The releases of the level and the slope of targets, by predictions of at most `largest`."""
 
@@ -725,30 +697,3 @@ def _residuals(bound: float, scaled: _Scaled, part: kernels.Data) -> Vectors:
         return np.column_stack([level, short * scaled.u(part, rows)])
 
     return vectors
-
-
-def _targets(bound: float, part: kernels.Data) -> Vectors:
-    """Return the vectors of targets over their bound."""
-    return lambda rows: np.clip(part.y[rows] / bound, -1.0, 1.0)[:, np.newaxis]
-
-
-@dataclass(frozen=True)
-class _Indicators:
-    """The indicators of the classes of records, less 1 / K."""
-
-    classes: int
-
-    def vectors(self, part: kernels.Data) -> Vectors:
-        k = np.arange(self.classes)
-        of_one = (k[:, np.newaxis] == k) - 1.0 / self.classes
-        return lambda rows: of_one[np.maximum(part.y[rows], 0.0).astype(np.intp)]
-
-
-class _Counts(Releases):
-    """The release of the counts of classes."""
-
-    def find(self, classes: int) -> tuple[FloatArray, float]:
-        """Return the noisy counts, and the std of their noise."""
-        vectors = _Indicators(classes).vectors
-        sums, std = self._release(CLASSES, 1.0, self._mu, vectors, classes)
-        return sums + self._n / classes, std

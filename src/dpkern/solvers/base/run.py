@@ -30,6 +30,7 @@ from dpkern.privacy.mechanisms.channel import SEEN_BY, Channel
 from dpkern.solvers.base.backends import CALL_ENTRIES, Request
 from dpkern.solvers.base.calibration import Calibration, LogMeans, Temperature
 from dpkern.solvers.base.coefficients import CoefficientNoise
+from dpkern.solvers.base.first_model import first_model
 from dpkern.solvers.base.inference import Inference
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.outcome import (
@@ -42,7 +43,7 @@ from dpkern.solvers.base.outcome import (
     stored_model,
 )
 from dpkern.solvers.base.plan import RunPlan, resolve
-from dpkern.solvers.base.recalibration import first_model, levelled, recalibrate
+from dpkern.solvers.base.recalibration import levelled, recalibrate
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.settings import is_auto
 from dpkern.stream import PublicDraws
