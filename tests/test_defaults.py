@@ -105,9 +105,9 @@ def test_what_other_records_do_not_have_is_not_listed():
 
 def test_problems_differ_between_draws_and_are_those_of_other_cells():
     few, many = (
-        Cell("uniform", "regression", 8, 0.0, "gradient_descent", n, 20.0) for n in (200, 400)
+        Cell("uniform", "regression", 8, 0.0, "gradient_descent", n, 20.0) for n in (20_000, 40_000)
     )
-    together, apart = few.row(8, 200), few.row_of_problems(8)
+    together, apart = few.row(8, 20_000), few.row_of_problems(8)
     a, b = (row["scores"]["R2"] for row in (together, apart))
     assert len(a) == len(b)
     assert np.std(b) > 3.0 * np.std(a)
