@@ -153,7 +153,6 @@ SCORES = "recalibration: sum of scores and information of the slope"
 RESIDUALS = "recalibration: sums of risks less labels, and of information"
 TEMPERATURE = "recalibration: sum of scores and information of the temperature"
 LEVEL = "recalibration: sums of targets and of means"
-
 LEVEL_OF_TARGETS = "recalibration: sums of residuals, and of these times predictions"
 
 
