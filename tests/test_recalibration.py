@@ -746,11 +746,11 @@ def test_the_line_of_targets_has_the_sensitivities_that_are_stated(trust, m, nei
 
 def test_a_level_that_claims_less_or_is_left_out_is_found():
     result = dpk.solve("gradient_descent", targets(), budget=BUDGET, rng=1, loss="squared")
-    privacy, (*others, level) = result.privacy, result.privacy.releases
+    privacy, (*others, sizes, level) = result.privacy, result.privacy.releases
     half = replace(level, sensitivity=0.5 * level.sensitivity)
-    for levels, ok in (([level], True), ([half], False), ([], False)):
+    for line, ok in (([sizes, level], True), ([sizes, half], False), ([sizes], False), ([], False)):
         ledger = Ledger()
-        for r in (*others, *levels):
+        for r in (*others, *line):
             ledger.append(replace(r, times=1), r.times)
         names = ("trust", "noise", "neighbours", "notes", "at_delta")
         kept = {name: getattr(privacy, name) for name in names}
@@ -820,7 +820,7 @@ def test_no_slope_is_told_of_predictions_that_the_noise_hides(bound, largest):
     data = type("Data", (), {"target_bound": bound, "n": 300})
     run = type("Run", (), {"objective": type("Objective", (), {"data": data, "n": 300})})
     line = recalibration._TargetLevel(run, 1.0, None)
-    line._release = lambda what, clip, mu, vectors, dim: (np.array([60.0] * dim), 30.0)
+    line._release = lambda what, clip, mu, vectors, dim: (np.array([60.0, -60.0][:dim]), 30.0)
     found = line.find(lambda part: np.zeros(300), largest, 0.0)
     assert 0.0 <= found.slope <= 1.0
     if largest == 5e-324:
