@@ -103,10 +103,10 @@ DESIGNS: dict[str, _Draw] = {
     "off_centre": _off_centre,
     "one_hot": _one_hot,
 }
-TASKS = ("balanced", "rare", "regression", "offset")
-_REGRESSIONS = ("regression", "offset")
-# Noise of targets is half of their signal; the bound of targets is six of their deviations.
-_DEVIATION, _SIGNAL, _MIDDLE = 1.0 / 6.0, 0.9, 0.5
+TASKS = ("balanced", "rare", "regression", "offset", "weak")
+_REGRESSIONS = ("regression", "offset", "weak")
+# The bound of targets is six of their deviations; the correlation of targets and their means.
+_DEVIATION, _SIGNAL, _WEAK_SIGNAL, _MIDDLE = 1.0 / 6.0, 0.9, 0.3, 0.5
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,9 @@ def problem(design: str, task: str, d: int, n: int, *draw: int) -> Problem:
     def targets(X: FloatArray) -> FloatArray:
         z = (X @ w - middle) / deviation
         if task in _REGRESSIONS:
-            noise = math.sqrt(1.0 - _SIGNAL**2) * rng.standard_normal(len(X))
-            y = _DEVIATION * (_SIGNAL * z + noise) + (_MIDDLE if task == "offset" else 0.0)
+            signal = _WEAK_SIGNAL if task == "weak" else _SIGNAL
+            noise = math.sqrt(1.0 - signal**2) * rng.standard_normal(len(X))
+            y = _DEVIATION * (signal * z + noise) + (0.0 if task == "regression" else _MIDDLE)
             return np.clip(y, -1.0, 1.0)
         rate = {"balanced": 0.5, "unbalanced": 0.11}.get(task, 0.05)
         # Logits of a normal law with deviation 2 have this mean for the stated rate.
@@ -281,7 +282,7 @@ def _error_of_difference(scores: list[float], others: list[float]) -> float:
 
 
 _Rows = dict[Cell, dict[str, Any]]
-_SCORE = {"balanced": "accuracy", "rare": "AUC", "regression": "R2", "offset": "R2"}
+_SCORE = {"balanced": "accuracy", "rare": "AUC"} | dict.fromkeys(_REGRESSIONS, "R2")
 
 
 def worse_with_more(rows: _Rows) -> Iterator[tuple[float, str, list[Cell]]]:
@@ -410,7 +411,8 @@ _HOW = """\
 records in {columns} columns with declared ranges ({designs}), {draws} draws of a cell
 at least. The table has means over the designs and over l2 = {l2}: accuracy where the classes are
 balanced, the area under the ROC curve where one record of twenty is positive, and R2 for targets
-around 0 and around half of their bound, three standard deviations away from 0.
+around 0 and around half of their bound, three standard deviations away from 0. Of the variance of
+targets the features explain 81 %, and 9 % of weak ones, around half of the bound.
 
 A requirement is broken where more records or more budget make a mean worse (z > 3 by Holm's
 correction) and worse than the exact minimiser's, where R2 is below that of the mean, accuracy below
@@ -495,6 +497,7 @@ _TITLES = {
     "rare": "area",
     "regression": "R2 around 0",
     "offset": "R2 off 0",
+    "weak": "R2 weak",
 }
 
 

@@ -49,6 +49,13 @@ def test_regressions_in_many_columns_beat_the_mean(solver, design, d):
     assert not against({cell: cell.row(4, 1_000)})
 
 
+@for_each("solver", ["auto", *compared(SOLVERS)])
+def test_targets_that_hardly_depend_on_the_features_have_their_mean(solver):
+    """Without the line of targets R2 of local_newton is -0.26, of double_noise_newton -0.19."""
+    cell = Cell("uniform", "weak", 8, 0.0, solver, 1_000, 1.0)
+    assert np.mean(cell.row(8, 1_000)["scores"]["R2"]) > -0.08
+
+
 @for_each("design", ["skewed", "off_centre"])
 @for_each("solver", ["auto", *compared(SOLVERS)])
 def test_penalties_leave_the_offset_of_targets(solver, design):

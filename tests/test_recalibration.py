@@ -25,7 +25,7 @@ from dpkern.solvers.base.coefficients import CoefficientNoise
 from dpkern.solvers.base.first_model import MEAN
 from dpkern.solvers.base.outcome import NothingLearntWarning
 from dpkern.solvers.base.recalibration import (
-    LEVEL_OF_TARGETS,
+    LINE_OF_TARGETS,
     RATES,
     RESIDUALS,
     SCORES,
@@ -591,19 +591,22 @@ def test_a_solver_that_leaves_its_first_release_out_is_refused(monkeypatch):
 ITERATIVE = (
     "gradient_descent", "federated_gd", "wd_dp", "output_perturbation", "local_newton",
     "double_noise_newton", "ridge", "admm", "fixed_point", "prox_sgd", "prox_svrg", "prox_pl_svrg",
-    "spider", "minibatch_sgd", "local_sgd", "objective_perturbation",
+    "spider", "minibatch_sgd", "local_sgd", "localized_sgd", "objective_perturbation",
 )  # fmt: skip
 
 
 @for_each("solver", ITERATIVE)
-def test_every_solver_begins_at_the_released_mean(solver):
+def test_every_solver_begins_at_the_released_mean_and_ends_with_a_line(solver):
     result = dpk.solve(solver, targets(), budget=BUDGET, rng=1, loss="squared")
-    (mean,) = [r for r in result.privacy.releases if r.what == MEAN]
-    assert (mean.times, float(np.max(mean.sensitivity))) == (1, 2.0)
-    assert result.intercept == pytest.approx(6.0, abs=0.5)
+    mean, *_, sizes, line = result.privacy.releases
+    expected = ((MEAN, 1.0), (SIZES, 0.5), (LINE_OF_TARGETS, 0.7072))
+    for release, (what, clip) in zip((mean, sizes, line), expected, strict=True):
+        assert (release.what, release.times) == (what, 1)
+        assert float(np.max(release.sensitivity)) == 2.0 * clip
+    assert result.intercept == pytest.approx(6.0, abs=0.25)
     assert result.calibration is None
-    assert result.privacy.epsilon(1e-6) <= 1.0
-    assert dpk.verify(result.privacy.to_dict())
+    assert 1.0 - 1e-6 <= result.privacy.epsilon(1e-6) <= 1.0
+    assert dpk.verify(result.privacy.to_dict()).ok
 
 
 @for_each(
@@ -737,7 +740,7 @@ def test_the_line_of_targets_has_the_sensitivities_that_are_stated(trust, m, nei
     result = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1, loss="squared", **how)
     sizes, level = result.privacy.releases[-2:]
     unit = 2.0 if neighbours == "replace_one" else 1.0
-    for release, what, clip in ((sizes, SIZES, 0.5), (level, LEVEL_OF_TARGETS, 0.7072)):
+    for release, what, clip in ((sizes, SIZES, 0.5), (level, LINE_OF_TARGETS, 0.7072)):
         assert release.what == what
         assert np.array_equal(np.atleast_1d(release.sensitivity), [clip * unit] * m)
     assert 1.0 - 1e-6 <= result.privacy.epsilon(1e-6) <= 1.0
@@ -758,18 +761,11 @@ def test_a_level_that_claims_less_or_is_left_out_is_found():
         assert dpk.verify(made.to_dict()).ok == ok
 
 
-@for_each(
-    ("solver", "how"),
-    [
-        ("federated_gd", {}),
-        ("gradient_descent", {"loss": dpk.losses.Huber(1.0)}),
-        ("gradient_descent", {"budget": dpk.Budget(epsilon=0.1, delta=1e-6)}),
-    ],
-)
-def test_other_runs_release_no_level(solver, how):
-    """Of other losses, whose level is no mean, with few records, and by other solvers."""
+@for_each("how", [{"loss": dpk.losses.Huber(1.0)}, {"budget": dpk.Budget(epsilon=0.1, delta=1e-6)}])
+def test_other_runs_release_no_line(how):
+    """Of other losses, whose level is no mean, and with few records."""
     how = {"budget": BUDGET, "loss": "squared", "rounds": 5, "rng": 1, **how}
-    result = dpk.solve(solver, targets(), **how)
+    result = dpk.solve("gradient_descent", targets(), **how)
     assert [r.what for r in result.privacy.releases if "residuals" in r.what] == []
     assert MEAN in [r.what for r in result.privacy.releases]
 
@@ -819,7 +815,7 @@ def test_predictions_that_are_noise_shrink_to_the_mean_of_targets():
 def test_no_slope_is_told_of_predictions_that_the_noise_hides(bound, largest):
     data = type("Data", (), {"target_bound": bound, "n": 300})
     run = type("Run", (), {"objective": type("Objective", (), {"data": data, "n": 300})})
-    line = recalibration._TargetLevel(run, 1.0, None)
+    line = recalibration._TargetLine(run, 1.0, None)
     line._release = lambda what, clip, mu, vectors, dim: (np.array([60.0, -60.0][:dim]), 30.0)
     found = line.find(lambda part: np.zeros(300), largest, 0.0)
     assert 0.0 <= found.slope <= 1.0

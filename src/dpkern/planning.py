@@ -436,7 +436,7 @@ class _Planner:
         if self.numbers.trust == "silo" or self.asked.transport is not None:
             given |= declaration.of_silos
         share = self._share(declaration, given)
-        given["level_of_targets"] = share.level > 0.0
+        given["line_of_targets"] = share.line > 0.0
         numbers = replace(self.numbers, mu=math.sqrt(1.0 - share.total) * self.numbers.mu)
         found = declaration.settings(numbers, given)
         # Rounds that are fixed by default take their time and their noise too.

@@ -33,7 +33,7 @@ from dpkern.solvers.releases.gradient import NoisyMeanGradient, Returned
 
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, paper=("central", "silo"), person_sums=True,
-    in_blocks=1, on_card=True, levels=True, error=(0.19, 0.98), seconds=(0.74, 0.0),
+    in_blocks=1, on_card=True, error=(0.19, 0.98), seconds=(0.74, 0.0),
 )  # fmt: skip
 async def gradient_descent(
     run: Run,

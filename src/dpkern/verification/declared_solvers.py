@@ -49,7 +49,7 @@ TEMPERATURE = f"{LINE}sum of scores and information of the temperature"
 RESIDUALS = f"{LINE}sums of risks less labels, and of information"
 _MEAN = "sum of targets over their bound"
 _SIZES = f"{LINE}sum of sizes of margins"
-_LEVEL_OF_TARGETS = f"{LINE}sums of residuals, and of these times predictions"
+_LINE_OF_TARGETS = f"{LINE}sums of residuals, and of these times predictions"
 # Losses of which only the level of means is recalibrated.
 LOG_LINKS = ("poisson", "gamma", "negative_binomial")
 # Losses of labels, for which estimates with standard errors need no sum of targets.
@@ -105,9 +105,9 @@ class DeclaredSolver(DeclaredRun):
             return
         if self._of("task") == "regression":
             yield self._about(_MEAN, 1, self.unit, dim=1)
-            if self._declared.get("level_of_targets"):
+            if self._declared.get("line_of_targets"):
                 yield self._about(_SIZES, 1, 0.5 * self.unit, dim=1)
-                yield self._about(_LEVEL_OF_TARGETS, 1, 0.7072 * self.unit, dim=2)
+                yield self._about(_LINE_OF_TARGETS, 1, 0.7072 * self.unit, dim=2)
             return
         if self.is_ordered:
             K = self._count_of_labels()

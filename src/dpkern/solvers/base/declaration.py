@@ -64,7 +64,6 @@ class Declaration:
     on_card: bool = False  #: whether its sums over records with a copy on a card are taken there
     weights: bool = True  #: whether its sums have the weights and margin offsets of records
     starts_at_rates: bool = False  #: whether it starts at released rates of classes
-    levels: bool = False  #: whether the level of targets is released after it
     in_blocks: int = 0  #: passes of a step; 0 where more than sums over all records is taken
     federated: bool = True  #: whether all releases are sums over silos or messages of silos
     sends_models: bool = False  #: whether silos send a message after their local steps

@@ -159,8 +159,8 @@ def declared(run: "Run") -> dict[str, Any]:
         values |= {"max_records": persons.max_records, "person_clip": persons.clip}
     if given["colluding"] is not None:
         values["colluding"] = given["colluding"]
-    if given["level_of_targets"]:
-        values["level_of_targets"] = True
+    if given["line_of_targets"]:
+        values["line_of_targets"] = True
     if (temperature := usual_temperature(run)) is not None:
         values["temperature"] = temperature
     if math.isfinite(data.target_bound):

@@ -67,8 +67,8 @@ class RunPlan:
     recalibration_mu : float or None
         The budget of the recalibration, 0 where it follows from public numbers; None for a run
         without one.
-    level_mu : float
-        That of the level of targets after the run; 0 for a run without one.
+    line_mu : float
+        That of the line of targets after the run; 0 for a run without one.
     persons : PersonBound or None
         How people with several records are protected.
     shares : Shares or None
@@ -95,7 +95,7 @@ class RunPlan:
     charge: Bound | None
     updates: int
     recalibration_mu: float | None = None
-    level_mu: float = 0.0
+    line_mu: float = 0.0
     step_sizes: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     solver: str = field(init=False)
     trust: str = field(init=False)
@@ -196,15 +196,15 @@ def resolve(
     refuse_sizes(objective, given)
     of_settings = budget if persons is None else persons.budget_of_settings
     of_record = budget if persons is None else persons.budget
-    recalibration_mu, level_mu, share = None, 0.0, None
+    recalibration_mu, line_mu, share = None, 0.0, None
     if given["recalibrate"] and given["clip"] == AUTO:
         share = recalibration_share(declaration, objective, of_record, persons, given)
     given["recalibrate"] = share is not None and share.value > 0.0
-    given["level_of_targets"] = share is not None and share.level > 0.0
+    given["line_of_targets"] = share is not None and share.line > 0.0
     if share is not None and not share.value:
         recalibration_mu = 0.0
     elif of_record is not None and share is not None:
-        rest, recalibration_mu, level_mu = share.split(of_record.mu)
+        rest, recalibration_mu, line_mu = share.split(of_record.mu)
         of_settings = Budget.part(rest)
         if declaration.gaussian:  # or the solver finds what is left by itself
             of_record = of_settings
@@ -215,7 +215,7 @@ def resolve(
         MappingProxyType(given),
         budget=of_record,
         recalibration_mu=recalibration_mu,
-        level_mu=level_mu,
+        line_mu=line_mu,
         persons=persons,
         shares=None if budget is None else shares,
         charge=_charge(declaration, given),

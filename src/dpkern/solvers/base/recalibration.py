@@ -124,12 +124,12 @@ _LEVEL_CLIP, _LARGEST_LEVEL = 0.7072, 3.0
 # Of the mean of targets: so many over n mu is its share of mu^2, within these bounds. There is none
 # beside moments from the last, times d^(3/2), on, which are exact, and clip targets around 0.
 _SHARE_M, _LEAST_SHARE_M, _MOST_SHARE_M, _EXACT_M = 45.0, 0.005, 0.2, 6000.0
-# Of the level and the slope of targets after a run: the n mu from which they are released; the part
-# that is left to the share of the mean, and their share over that of a mean alone; the parts of it
-# for sizes and for the line; where residuals are cut in units of the bound of targets, for the
-# level and for the slope; and the clip norm, at least the norm of half of a square's diagonal.
-_LEVELLED, _BESIDE_LEVEL, _LEVEL_SHARE = 150.0, 0.5, 0.8
-_SHARES_OF_LEVEL = (0.2, 0.8)
+# Of the line of targets after a run, a level and a slope: the n mu from which it is released; the
+# part that is left to the share of the mean, and the line's share over that of a mean alone; the
+# parts of it for sizes and for the sums; where residuals are cut in units of the bound of targets,
+# for the level and for the slope; and the clip norm, at least half of the diagonal of a square.
+_LEAST_FOR_LINE, _BESIDE_LINE, _LINE_SHARE = 150.0, 0.5, 0.8
+_SHARES_OF_LINE = (0.2, 0.8)
 _RESIDUAL_CLIP, _SLOPE_CLIP, _LINE_CLIP = 0.5, 0.25, 0.7072
 # The mean of |v| min(|v|, 1) of Gaussian v in the unit of margins is 0.34, and less is seen of it
 # where residuals are cut; and the error that is likely beforehand of the slope 1. By so small a
@@ -153,7 +153,7 @@ SCORES = "recalibration: sum of scores and information of the slope"
 RESIDUALS = "recalibration: sums of risks less labels, and of information"
 TEMPERATURE = "recalibration: sum of scores and information of the temperature"
 LEVEL = "recalibration: sums of targets and of means"
-LEVEL_OF_TARGETS = "recalibration: sums of residuals, and of these times predictions"
+LINE_OF_TARGETS = "recalibration: sums of residuals, and of these times predictions"
 
 
 def _error(scale: Scale, dim: int, information: float) -> float:
@@ -172,19 +172,19 @@ class Share(NamedTuple):
 
     value: float
     releases: int = sum(_TIMES_T)
-    level: float = 0.0  #: the share for the level and slope of targets after the run
+    line: float = 0.0  #: the share for the line of targets after the run
 
     @property
     def total(self) -> float:
         """Of both."""
-        return self.value + self.level
+        return self.value + self.line
 
     def split(self, mu: float) -> tuple[float, ...]:
-        """Return the budgets of the run, of the recalibration, and of the level, 0 without one."""
+        """Return the budgets of the run, of the recalibration, and of the line, 0 without one."""
         of_run = 1.0 - self.total
-        if not self.level:
+        if not self.line:
             return *split_budget(mu, (of_run, self.value), (1, 1)), 0.0
-        return split_budget(mu, (of_run, self.value, self.level), (1, 1, 1))
+        return split_budget(mu, (of_run, self.value, self.line), (1, 1, 1))
 
     @classmethod
     def of_labels(cls, power: float, dim: int, *, several: bool) -> "Share":
@@ -203,14 +203,13 @@ class Share(NamedTuple):
         if solver.settings is moments and power >= _EXACT_M * dim**1.5:
             return cls(0.0)
         value = min(max(_SHARE_M / power, _LEAST_SHARE_M), _MOST_SHARE_M)
-        has_level = solver.levels and squared and power >= _LEVELLED  # others have no mean
-        if not has_level:
+        if not (squared and power >= _LEAST_FOR_LINE):  # others have no mean
             return cls(value, 1)
-        return cls(_BESIDE_LEVEL * value, 3, _LEVEL_SHARE * value)
+        return cls(_BESIDE_LINE * value, 3, _LINE_SHARE * value)
 
     def passes(self, n: int) -> int:
         """Return the passes over n records in blocks, of two classes or of targets."""
-        fewest = self.releases if self.level else 1  # where margins are kept
+        fewest = self.releases if self.line else 1  # where margins are kept
         return 0 if not self.value else fewest if n <= _MOST_KEPT else self.releases
 
 
@@ -656,27 +655,27 @@ def levelled(run: "Run", w: FloatArray, noise: CoefficientNoise | None) -> Moved
     Clipped gradients have the level of a median, from which that of asymmetric targets is far; and
     what noise adds to predictions is most of them where targets hardly depend on the features.
     """
-    if not run.plan.level_mu:
+    if not run.plan.line_mu:
         return w, noise
     margins = _Margins(w, run.objective.n_threads)
     with np.errstate(all="ignore"):  # an error or a warning would depend on the records
         largest = float(np.linalg.norm(w)) * run.objective.data.row_bound
-        line = _TargetLevel(run, run.plan.level_mu, None).find(margins, largest, run.centre)
+        line = _TargetLine(run, run.plan.line_mu, None).find(margins, largest, run.centre)
         return line.applied(w, noise)
 
 
-class _TargetLevel(Releases):
+class _TargetLine(Releases):
     """The releases of the level and the slope of targets, by predictions of at most `largest`."""
 
     def find(self, margins: _Margins, largest: float, centre: float) -> TargetLine:
         """Return the line, each of its numbers less what the noise explains."""
         bound = self._run.objective.data.target_bound
-        mu_u, mu_r = split_budget(self._mu, _SHARES_OF_LEVEL, (1, 1))
+        mu_u, mu_r = split_budget(self._mu, _SHARES_OF_LINE, (1, 1))
         most = _usable(largest + abs(centre))
         root, error = self._root(mu_u, _Scaled(margins, centre, most).sizes)
         unit = min(max(_RANGE * (root + error) ** 2, _LEAST_SCALE), 1.0) * most
         vectors = partial(_residuals, bound, _Scaled(margins, centre, unit))
-        (residual, score), std = self._release(LEVEL_OF_TARGETS, _LINE_CLIP, mu_r, vectors, 2)
+        (residual, score), std = self._release(LINE_OF_TARGETS, _LINE_CLIP, mu_r, vectors, 2)
         std /= self._n
         mean = bounded(float(residual) / self._n, _RESIDUAL_CLIP)
         # The score is the slope less 1, times this.

@@ -287,7 +287,7 @@ def _with_momentum(
         more = min(max(more, 1.0), _MORE_OF_TARGETS)
         horizon = more * spread * numbers.reach / (least * numbers.row_bound * numbers.slope)
         counts = numbers.pull * horizon > _LEVELLED_CLIP  # penalties would outweigh what is clipped
-        if given.get("level_of_targets") and not counts:
+        if given.get("line_of_targets") and not counts:
             least *= _LEVELLED_CLIP
     else:
         more = _more(numbers, _MORE_NOISE) * _less(numbers)

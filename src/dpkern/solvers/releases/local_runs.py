@@ -72,11 +72,11 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
     run.qualify(*(notes if run.plan.budget is not None else ()), upper=NOT_HIDDEN in notes)
     if isinstance(advance, HiddenSteps | LastIterates):
         advance.require_reach(eta)
-    w, origin = run.first_model(), None
-    if run.plan.declaration.penalizes_intercept and _is_of_residuals(run.objective) and w.any():
+    w, origin, objective = run.first_model(), None, run.objective
+    if run.plan.declaration.penalizes_intercept and _is_of_residuals(objective) and w.any():
         # Penalties of all of w are of the distance from the first model: targets less its
         # intercept are fitted from 0.
-        run.objective = replace(run.objective, data=run.objective.data.with_targets_less(w[-1]))
+        run.objective = replace(objective, data=objective.data.with_targets_less(w[-1]))
         w, origin = np.zeros_like(w), w
     if isinstance(advance, GradientStep):
         done = await advance.compiled_rounds(w, eta[:, 0], returned.extend)
@@ -86,7 +86,7 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
         run.record(r, point, step, (w - w_next) / step)
         w = w_next
         returned.add(point)
-    added = np.zeros(run.plan.rounds)
+    run.objective, added = objective, np.zeros(run.plan.rounds)
     if isinstance(advance, GradientStep | HiddenSteps):
         added = advance.added_noise(eta)
     # Of several messages the noise depends on the models between.

@@ -66,7 +66,7 @@ class Minimiser:
             self._rho = math.sqrt(least / self._curvature)
             self.steps = math.ceil(-2.0 / self._rho * math.log(_PLAIN_SHARE))
             return
-        beside = run.plan.recalibration_mu or 0.0
+        beside = math.hypot(run.plan.recalibration_mu or 0.0, run.plan.line_mu)
         self._mechanism = mechanism = PerturbedMinimiser(
             run.channel(),
             run.plan.budget,
