@@ -34,6 +34,7 @@ from dpkern.solvers.base.recalibration import (
     TargetLine,
 )
 from dpkern.solvers.base.run import Run
+from dpkern.solvers.releases import minimiser
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
 LINE = {RATES: (0.7072, 1), SIZES: (0.5, 1), SCORES: (1.04, 2), RESIDUALS: (1.008, 1)}
@@ -710,6 +711,18 @@ def test_the_linear_term_is_bounded_with_its_public_part(monkeypatch):
     random = LARGEST_DRAW * math.sqrt(5.0) * linear.std
     added = 10.0 * 3000.0 * result.parameters["added_l2"]  # of the longest first model
     assert bounds[0] >= random + added
+
+
+def test_the_budget_beside_a_perturbed_objective_is_rounded_up(monkeypatch):
+    splits = spy_on_calls(monkeypatch, recalibration.Share, "split")
+    made = spy_on_calls(monkeypatch, minimiser, "PerturbedMinimiser")
+    for epsilon in (1.0, 1.1, 1.2, 1.3, 1.4):
+        budget = dpk.Budget(epsilon=epsilon, delta=1e-6)
+        dpk.solve("objective_perturbation", targets(n=900), budget=budget, rng=1, loss="squared")
+    for split, call in zip(splits, made, strict=True):
+        _, mean, line = map(Fraction, split.result)
+        beside = Fraction(call.how["beside"]) ** 2
+        assert mean**2 + line**2 <= beside <= (mean**2 + line**2) * (1 + Fraction(1, 1 << 50))
 
 
 def skewed_targets(n, bound=7.0):

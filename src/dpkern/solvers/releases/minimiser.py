@@ -1,6 +1,7 @@
 """The minimiser of a clipped, perturbed objective, and its release."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from dpkern import kernels
 from dpkern._typing import FloatArray
 from dpkern.models.scale import largest_target
 from dpkern.privacy.accountant.profiles import Bound
-from dpkern.privacy.guarantees.rounding import round_up
+from dpkern.privacy.guarantees.rounding import round_up, sqrt_up
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.mechanisms.perturbed_minimiser import PerturbedMinimiser
 from dpkern.privacy.sensitivity.local_runs import clipped_smoothness
@@ -66,7 +67,8 @@ class Minimiser:
             self._rho = math.sqrt(least / self._curvature)
             self.steps = math.ceil(-2.0 / self._rho * math.log(_PLAIN_SHARE))
             return
-        beside = math.hypot(run.plan.recalibration_mu or 0.0, run.plan.line_mu)
+        recalibration, line = Fraction(run.plan.recalibration_mu or 0.0), Fraction(run.plan.line_mu)
+        beside = sqrt_up(recalibration**2 + line**2)
         self._mechanism = mechanism = PerturbedMinimiser(
             run.channel(),
             run.plan.budget,
