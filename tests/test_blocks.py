@@ -249,7 +249,7 @@ def test_margins_of_another_model_are_not_those_kept():
     memory, blocks = in_silos(*records(), np.random.default_rng(6), **HOW)
     requests = {}
     for k in range(3):
-        margins = recalibration._Margins(np.linspace(-1.0, 1.0 + k, memory.d), None)
+        margins = recalibration.Margins(np.linspace(-1.0, 1.0 + k, memory.d), None)
         requests[k] = Reduced(margins, lambda block, of=margins: np.array([np.sum(of(block) > 0)]))
     for k in (0, 0, 1, 0, 2, 2):
         (found,) = blocks.blocks.totals([requests[k]])

@@ -253,7 +253,7 @@ def vectors_of(data, w, K, slope=1.0, unit=None):
         seen[what] = np.vstack([vectors(slice(*e)) for e in ends]), clip
 
     W, unit = w.reshape(K, -1), 1.0 if unit is None else unit
-    margins = tuple(module._Margins(row[:-1].copy(), None) for row in W)
+    margins = tuple(module.Margins(row[:-1].copy(), None) for row in W)
     scores = module._ClassScores(margins, tuple(W[:, -1].tolist()))
     with np.errstate(all="ignore"):
         record(module.SIZES, 0.5, scores.sizes(unit, data))

@@ -41,16 +41,9 @@ are the sums of targets and of means, by whose quotient all means are multiplied
 Two kinds of models have a release before the first step in place of one after the last. Targets
 within a bound T have the sum of y / T, C = 1, whose mean is the first model's intercept: from 0 the
 steps that noise permits may be too few to come to an offset of targets, and with clipped gradients
-the other coefficients wait for it. Clipped gradients end at a median's level, and predict noise of
-targets that hardly depend on the features. So after them the scale s of predictions is released as
-that of margins, c the first model's intercept, and with r = (y - z) / T and u = clamp((z - c) / s,
--1, 1)
-
-    sum_i ( clamp(r_i, -1/2, 1/2), 2 clamp(r_i, -1/4, 1/4) u_i )                       C = 0.7072
-
-says by how much predictions are to be moved, and by what part of them less noise is predicted. Of
-ordered classes, whose thresholds decide their probabilities, the counts of the K classes are
-released, at whose rates the thresholds start,
+the other coefficients wait for it; `target_line` has what follows the run. Of ordered classes,
+whose thresholds decide their probabilities, the counts of the K classes are released, at whose
+rates the thresholds start,
 
     sum_i ( 1[y_i = k] - 1 / K )_k                                                        C = 1
 """
@@ -84,7 +77,6 @@ from dpkern.solvers.base.calibration import (
     Temperature,
     bounded,
 )
-from dpkern.solvers.base.coefficients import CoefficientNoise
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.persons import PersonBound
 from dpkern.solvers.base.settings import moments
@@ -124,17 +116,9 @@ _LEVEL_CLIP, _LARGEST_LEVEL = 0.7072, 3.0
 # Of the mean of targets: so many over n mu is its share of mu^2, within these bounds. There is none
 # beside moments from the last, times d^(3/2), on, which are exact, and clip targets around 0.
 _SHARE_M, _LEAST_SHARE_M, _MOST_SHARE_M, _EXACT_M = 45.0, 0.005, 0.2, 6000.0
-# Of the line of targets after a run, a level and a slope: the n mu from which it is released; the
-# part that is left to the share of the mean, and the line's share over that of a mean alone; the
-# parts of it for sizes and for the sums; where residuals are cut in units of the bound of targets,
-# for the level and for the slope; and the clip norm, at least half of the diagonal of a square.
+# Of the line of targets (target_line.py): the n mu from which it is released; the part that is left
+# to the share of the mean, and the line's share over that of a mean alone.
 _LEAST_FOR_LINE, _BESIDE_LINE, _LINE_SHARE = 150.0, 0.5, 0.8
-_SHARES_OF_LINE = (0.2, 0.8)
-_RESIDUAL_CLIP, _SLOPE_CLIP, _LINE_CLIP = 0.5, 0.25, 0.7072
-# The mean of |v| min(|v|, 1) of Gaussian v in the unit of margins is 0.34, and less is seen of it
-# where residuals are cut; and the error that is likely beforehand of the slope 1. By so small a
-# part of the noise none is told.
-_SEEN, _PRIOR_ERROR_OF_SLOPE, _LEAST_SEEN = 0.28, 0.6, 1e-6
 # Of the rates of ordered classes: so many over n mu is their share of mu^2, within these bounds.
 _SHARE_C, _LEAST_SHARE_C, _MOST_SHARE_C = 90.0, 0.02, 0.6
 # Risks are of margins in a unit that none reaches.
@@ -145,7 +129,6 @@ _NUMBERS = 1 << 20
 _MOST_KEPT = 1 << 26
 
 Counted = LogLink | NegativeBinomial
-Moved = tuple[FloatArray, CoefficientNoise | None]
 
 RATES = "recalibration: sums of risks and labels"
 SIZES = "recalibration: sum of sizes of margins"
@@ -153,7 +136,6 @@ SCORES = "recalibration: sum of scores and information of the slope"
 RESIDUALS = "recalibration: sums of risks less labels, and of information"
 TEMPERATURE = "recalibration: sum of scores and information of the temperature"
 LEVEL = "recalibration: sums of targets and of means"
-LINE_OF_TARGETS = "recalibration: sums of residuals, and of these times predictions"
 
 
 def _error(scale: Scale, dim: int, information: float) -> float:
@@ -283,7 +265,7 @@ def recalibrate(run: "Run", w: FloatArray) -> Calibration | Temperature | None:
         return run.log_means
     if (usual := usual_temperature(run)) is not None:
         return Temperature(usual, 0.0)
-    margins = _Margins(w, objective.n_threads)
+    margins = Margins(w, objective.n_threads)
     if isinstance(loss, Counted):
         return LogMeans.of(loss, _Level(run, mu, None).find(loss, margins))
     power = power_of_run(objective.n, data.m, plan.trust, plan.budget.mu)
@@ -310,7 +292,7 @@ def usual_temperature(run: "Run") -> float | None:
     return _TOO_STEEP * (_SMALL / power) ** 0.25
 
 
-def _usable(largest: float) -> float:
+def usable(largest: float) -> float:
     """Return the bound of margins or scores if it is one."""
     return largest if 0.0 < largest < math.inf else 1.0
 
@@ -336,7 +318,7 @@ class _MarginBlock:
         return self.labels.astype(np.float64)
 
 
-class _Margins:
+class Margins:
     """The margins of the records of a block at a model; those of the last block are kept."""
 
     def __init__(self, w: FloatArray, n_threads: int | None) -> None:
@@ -356,13 +338,13 @@ class _Margins:
         return self._last[1]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Margins, (self._w, self._n_threads)
+        return Margins, (self._w, self._n_threads)
 
 
 class Releases:
     """What the releases of a recalibration share: margins of two classes, which may be kept."""
 
-    def __init__(self, run: "Run", mu: float, margins: _Margins | None) -> None:
+    def __init__(self, run: "Run", mu: float, margins: Margins | None) -> None:
         self._run, self._mu, self._n = run, mu, float(run.objective.n)
         self._kept = margins if run.objective.data.n <= _MOST_KEPT else None
 
@@ -407,14 +389,22 @@ def _root_vectors(sizes: FloatArray) -> FloatArray:
     return (np.sqrt(np.minimum(sizes, 1.0)) - 0.5)[:, np.newaxis]
 
 
+def unit_of_margins(root: float, error: float) -> float:
+    """Return where margins are cut, by the mean root of their sizes in units of their bound.
+
+    With the error of the noise in it, as margins beyond the unit all count for the same.
+    """
+    return min(max(_RANGE * (root + error) ** 2, _LEAST_SCALE), 1.0)
+
+
 @dataclass(frozen=True)
-class _Scaled:
+class Scaled:
     """Vectors of the records of a block by their margins less a centre, in a unit.
 
     Each is by operations on a record's own numbers alone, exponentials by the kernel.
     """
 
-    margins: _Margins
+    margins: Margins
     centre: float
     unit: float
 
@@ -474,23 +464,22 @@ def _less_labels(y: FloatArray, log_odds: FloatArray) -> FloatArray:
 class _Line(Releases):
     """The releases of one line, of margins of at most `largest`."""
 
-    def __init__(self, run: "Run", margins: _Margins, largest: float, mu: float) -> None:
+    def __init__(self, run: "Run", margins: Margins, largest: float, mu: float) -> None:
         super().__init__(run, mu, margins)
-        self._margins, self._largest = margins, _usable(largest)
+        self._margins, self._largest = margins, usable(largest)
 
     def calibration(self, dim: int, power: float) -> Calibration:
         """Return the line of log odds for the margins of a model of so many numbers, by n mu."""
         n, slope = self._n, 1.0 / _TOO_STEEP
         mu_p, mu_u, mu_s, mu_r = split_budget(self._mu, _SHARES, _TIMES)
-        rates = partial(_Scaled(self._margins, 0.0, _FAR).rates, slope * _FAR)
+        rates = partial(Scaled(self._margins, 0.0, _FAR).rates, slope * _FAR)
         (risks, labels), std = self._release(RATES, _RATES_CLIP, mu_p, rates, 2)
         odds = LogOdds(n, risks, labels, std, slope)
-        bound = _usable(self._largest + abs(odds.centre))
-        root, error = self._root(mu_u, _Scaled(self._margins, odds.centre, bound).sizes)
-        # With the noise's error, as margins beyond the unit all count for the same.
-        unit = min(max(_RANGE * (root + error) ** 2, _LEAST_SCALE), 1.0) * bound
+        bound = usable(self._largest + abs(odds.centre))
+        root, error = self._root(mu_u, Scaled(self._margins, odds.centre, bound).sizes)
+        unit = unit_of_margins(root, error) * bound
         slope *= min(odds.balance * power / _FEW_LABELS, 1.0)
-        scale, scaled = Scale(n, unit / _CUT, slope), _Scaled(self._margins, odds.centre, unit)
+        scale, scaled = Scale(n, unit / _CUT, slope), Scaled(self._margins, odds.centre, unit)
         for _ in range(_STEPS):
             scores = partial(scaled.scores, scale.slope * unit, odds.offset)
             (score, information), std = self._release(SCORES, _SCORES_CLIP, mu_s, scores, 2)
@@ -506,7 +495,7 @@ class _Line(Releases):
 class _Shares:
     """The targets and predicted means of the records of a block, in units of the largest ones."""
 
-    margins: _Margins
+    margins: Margins
     loss: Counted
 
     @property
@@ -534,7 +523,7 @@ class _Shares:
 class _Level(Releases):
     """The release of the level of means."""
 
-    def find(self, loss: Counted, margins: _Margins) -> float:
+    def find(self, loss: Counted, margins: Margins) -> float:
         """Return by how much the log of means is to be moved, as far as the noise lets it be told.
 
         Margins are those with their offsets.
@@ -556,7 +545,7 @@ class _Level(Releases):
 class _ClassScores:
     """The scores z (K, n) of the records of a block."""
 
-    margins: tuple[_Margins, ...]
+    margins: tuple[Margins, ...]
     biases: tuple[float, ...]
 
     def __call__(self, part: kernels.Data) -> FloatArray:
@@ -607,10 +596,10 @@ class _Scores(Releases):
         super().__init__(run, mu, None)
         objective, self._dim, self._power = run.objective, len(w), power
         (W,) = model.matrices(w, objective.data.n_features)
-        of_classes = tuple(_Margins(row[:-1].copy(), objective.n_threads) for row in W)
+        of_classes = tuple(Margins(row[:-1].copy(), objective.n_threads) for row in W)
         self._scores = _ClassScores(of_classes, tuple(W[:, -1].tolist()))
         longest = float(np.linalg.norm(W - W.mean(axis=0), axis=1).max())
-        self._largest = _usable(longest * math.hypot(objective.data.row_bound, 1.0))
+        self._largest = usable(longest * math.hypot(objective.data.row_bound, 1.0))
 
     def temperature(self) -> Temperature:
         """Return the temperature."""
@@ -629,69 +618,3 @@ def _exponential(t: FloatArray) -> FloatArray:
     """Return exp(t) for t <= 0, as the odds of the logistic function."""
     labels = np.ones(len(t))
     return _less_labels(-labels, t) / -_less_labels(labels, t)
-
-
-class TargetLine(NamedTuple):
-    """What predictions z become: centre + slope (z + level - centre)."""
-
-    centre: float
-    slope: float
-    level: float
-    error: float  #: standard deviation of the noise in the level
-
-    def applied(self, w: FloatArray, noise: CoefficientNoise | None) -> Moved:
-        """Return the model that predicts so, and what is known of its noise."""
-        moved = self.slope * w
-        moved[-1] = self.centre + self.slope * (w[-1] + self.level - self.centre)
-        if noise is not None:
-            std = math.hypot(self.slope * noise.intercept_std, self.error)
-            noise = CoefficientNoise(self.slope * noise.std, std, proved=False)
-        return moved, noise
-
-
-def levelled(run: "Run", w: FloatArray, noise: CoefficientNoise | None) -> Moved:
-    """Return a model with the level and slope of targets, and what is known of its noise.
-
-    Clipped gradients have the level of a median, from which that of asymmetric targets is far; and
-    what noise adds to predictions is most of them where targets hardly depend on the features.
-    """
-    if not run.plan.line_mu:
-        return w, noise
-    margins = _Margins(w, run.objective.n_threads)
-    with np.errstate(all="ignore"):  # an error or a warning would depend on the records
-        largest = float(np.linalg.norm(w)) * run.objective.data.row_bound
-        line = _TargetLine(run, run.plan.line_mu, None).find(margins, largest, run.centre)
-        return line.applied(w, noise)
-
-
-class _TargetLine(Releases):
-    """The releases of the level and the slope of targets, by predictions of at most `largest`."""
-
-    def find(self, margins: _Margins, largest: float, centre: float) -> TargetLine:
-        """Return the line, each of its numbers less what the noise explains."""
-        bound = self._run.objective.data.target_bound
-        mu_u, mu_r = split_budget(self._mu, _SHARES_OF_LINE, (1, 1))
-        most = _usable(largest + abs(centre))
-        root, error = self._root(mu_u, _Scaled(margins, centre, most).sizes)
-        unit = min(max(_RANGE * (root + error) ** 2, _LEAST_SCALE), 1.0) * most
-        vectors = partial(_residuals, bound, _Scaled(margins, centre, unit))
-        (residual, score), std = self._release(LINE_OF_TARGETS, _LINE_CLIP, mu_r, vectors, 2)
-        std /= self._n
-        mean = bounded(float(residual) / self._n, _RESIDUAL_CLIP)
-        # The score is the slope less 1, times this.
-        seen = max(_SEEN * _RESIDUAL_CLIP / _SLOPE_CLIP * unit / bound, _LEAST_SEEN * std)
-        gain = _PRIOR_ERROR_OF_SLOPE**2 / (_PRIOR_ERROR_OF_SLOPE**2 + (std / seen) ** 2)
-        slope = 0.5 + bounded(0.5 + gain * float(score) / self._n / seen, 0.5)
-        return TargetLine(centre, slope, bound * mean**3 / (mean**2 + std**2), bound * std)
-
-
-def _residuals(bound: float, scaled: _Scaled, part: kernels.Data) -> Vectors:
-    """Return the vectors of residuals over the bound of targets, cut, and of them times u, cut."""
-    shares = np.nan_to_num((part.y[: part.offsets[-1]] - scaled.margins(part)) / bound, nan=0.0)
-
-    def vectors(rows: slice) -> FloatArray:
-        short = np.clip(shares[rows], -_SLOPE_CLIP, _SLOPE_CLIP) * (_RESIDUAL_CLIP / _SLOPE_CLIP)
-        level = np.clip(shares[rows], -_RESIDUAL_CLIP, _RESIDUAL_CLIP)
-        return np.column_stack([level, short * scaled.u(part, rows)])
-
-    return vectors

@@ -43,9 +43,10 @@ from dpkern.solvers.base.outcome import (
     stored_model,
 )
 from dpkern.solvers.base.plan import RunPlan, resolve
-from dpkern.solvers.base.recalibration import levelled, recalibrate
+from dpkern.solvers.base.recalibration import recalibrate
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.settings import is_auto
+from dpkern.solvers.base.target_line import with_line
 from dpkern.stream import PublicDraws
 
 if TYPE_CHECKING:  # declaration imports this module
@@ -347,7 +348,7 @@ class Run(AbstractContextManager["Run"]):
                 "that a part of the budget was set aside for"
             )
         self.keep(w)
-        w, noise = levelled(self, w, noise)
+        w, noise = with_line(self, w, noise)
         return self._result(w, recalibrate(self, w), noise, inference)
 
     @property
