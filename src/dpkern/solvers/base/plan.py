@@ -59,7 +59,7 @@ class RunPlan:
     declaration : Declaration
         Of the solver.
     arguments : mapping
-        All arguments but the data, checked, with every "auto" replaced, and whether the level of
+        All arguments but the data, checked, with every "auto" replaced, and whether the line of
         targets is released; read-only.
     budget : Budget or None
         Of one record, where persons have the given one by the group bound, and without what the
