@@ -98,7 +98,7 @@ class DeclaredSolver(DeclaredRun):
         return self._about(what, 1, D, dim=1)
 
     def _recalibration(self) -> Iterator[Family]:
-        """Return the releases of a line, a temperature, or a level of means, or those of targets."""
+        """Return the releases of a line, a temperature, a level of means, or of targets."""
         loss = self._declared.get("loss")
         if isinstance(loss, Mapping) and loss.get("name") in LOG_LINKS:
             yield self._about(LEVEL, 1, 0.7072 * self.unit, dim=2)
